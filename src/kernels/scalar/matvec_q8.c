@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * y = W x for Q8_0 weights: an exact integer sum for every block, eight lanes over the blocks. */
+#include <stddef.h>
+
+#include "fold.h"
+#include "scalar.h"
+
+void ml_k_matvec_q8_scalar(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
+  int blocks = W->cols / ML_QK;
+  for (int r = r0; r < r1; r++) {
+    const int8_t *w = W->q + (size_t)r * (size_t)W->cols;
+    const float *d = W->d + (size_t)r * (size_t)blocks;
+    float lane[8] = {0};
+    for (int b = 0; b < blocks; b++) {
+      int32_t sum = 0;
+      for (int i = 0; i < ML_QK; i++) {
+        sum += w[b * ML_QK + i] * x->q[b * ML_QK + i];
+      }
+      lane[b % 8] = lane[b % 8] + (float)sum * (d[b] * x->d[b]);
+    }
+    y[r] = ml_fold(lane, 8);
+  }
+}

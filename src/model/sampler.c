@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * From logits to one id. Sums run in plain order over the sorted ids, so that every build draws the same. */
+#include "sampler.h"
+
+#include <float.h>
+#include <string.h>
+
+#include "../core/quant.h"
+#include "../ops/ops.h"
+
+/* Radix sort in three passes: a probability is at most 1, whose bits are below 2^30. */
+#define DIGIT_BITS 10
+#define DIGITS (1u << DIGIT_BITS)
+#define PASSES 3
+
+/* Each array starts on its own cache line. */
+static size_t array_bytes(int32_t vocab) {
+  return ((size_t)vocab * sizeof(float) + ML_ALIGN - 1) / ML_ALIGN * ML_ALIGN;
+}
+
+size_t ml_sampler_bytes(int32_t vocab) {
+  return 3 * array_bytes(vocab); /* probabilities, and ids twice */
+}
+
+uint64_t mli_rng_seed(uint64_t seed) {
+  return seed != 0 ? seed : 0x9E3779B97F4A7C15u; /* xorshift never leaves 0; this is 2^64 over the golden ratio */
+}
+
+/* xorshift64*, the generator of llama2.c: [0, 1) in steps of 2^-24. */
+static float next_random(uint64_t *rng) {
+  uint64_t x = mli_rng_seed(*rng);
+  x ^= x >> 12;
+  x ^= x << 25;
+  x ^= x >> 27;
+  *rng = x;
+  uint32_t high = (uint32_t)((x * 0x2545F4914F6CDD1Du) >> 32);
+  return (float)(high >> 8) / 16777216.0f;
+}
+
+static uint32_t digit(float probability, int pass) {
+  uint32_t bits;
+  memcpy(&bits, &probability, sizeof bits);
+  return DIGITS - 1 - (bits >> (pass * DIGIT_BITS) & (DIGITS - 1)); /* falling order */
+}
+
+/* sorted = the ids 0..n-1 in falling order of p, equal ones in rising order. The order of non-negative floats is the order of their bits;
+ * each pass is stable. (qsort would allocate, and is not stable.) */
+static void sort_ids(const float *p, int32_t n, int32_t *sorted, int32_t *other) {
+  for (int32_t i = 0; i < n; i++) {
+    other[i] = i;
+  }
+  for (int pass = 0; pass < PASSES; pass++) {
+    int32_t place[DIGITS] = {0};
+    for (int32_t i = 0; i < n; i++) {
+      place[digit(p[i], pass)]++;
+    }
+    int32_t sum = 0;
+    for (uint32_t d = 0; d < DIGITS; d++) {
+      int32_t count = place[d];
+      place[d] = sum;
+      sum += count;
+    }
+    const int32_t *from = pass % 2 == 0 ? other : sorted;
+    int32_t *to = pass % 2 == 0 ? sorted : other;
+    for (int32_t i = 0; i < n; i++) {
+      to[place[digit(p[from[i]], pass)]++] = from[i];
+    }
+  }
+}
+
+/* The largest logit, the lowest id on a tie; -1 if the logits have no softmax. */
+static int32_t largest(const float *logits, int32_t vocab) {
+  int32_t best = 0;
+  for (int32_t i = 0; i < vocab; i++) {
+    if (!(logits[i] <= FLT_MAX)) {
+      return -1;
+    }
+    if (logits[i] > logits[best]) {
+      best = i;
+    }
+  }
+  return logits[best] >= -FLT_MAX ? best : -1;
+}
+
+ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch,
+                          int32_t *id, ml_error *err) {
+  float temperature = sampling->temperature;
+  float top_p = sampling->top_p;
+  if (!(temperature >= 0.0f && temperature <= FLT_MAX)) {
+    return ml_fail(err, ML_E_ARG, "temperature is %g; it must be 0 (greedy) or a positive finite number",
+                   (double)temperature);
+  }
+  if (!(top_p >= 0.0f && top_p <= 1.0f)) {
+    return ml_fail(err, ML_E_ARG, "top_p is %g; it must be from 0 to 1 (1 = off)", (double)top_p);
+  }
+  int32_t best = largest(logits, vocab);
+  if (best < 0) {
+    return ml_fail(err, ML_E_NUMERIC, "no id can be drawn: a logit is NaN or +infinity, or all are -infinity; "
+                                      "check the model with --verify");
+  }
+  if (temperature == 0.0f) {
+    *id = best;
+    return ml_succeed(err);
+  }
+
+  size_t stride = array_bytes(vocab);
+  float *p = scratch;
+  int32_t *sorted = (int32_t *)(void *)((char *)scratch + stride);
+  int32_t *other = (int32_t *)(void *)((char *)scratch + 2 * stride);
+  /* The largest goes to 0 before the division: logit / temperature alone overflows to +infinity at a temperature of 1e-38, and softmax
+   * of that is NaN. What overflows here is -infinity, and its probability is rightly 0. */
+  float max = logits[best];
+  for (int32_t i = 0; i < vocab; i++) {
+    p[i] = (logits[i] - max) / temperature;
+  }
+  ml_op_softmax(p, vocab);
+  sort_ids(p, vocab, sorted, other);
+
+  /* sum = of the ids kept: up to the one that reaches top_p, and none of probability 0, which no draw may give. */
+  int32_t kept = 0;
+  float sum = 0.0f;
+  while (kept < vocab && p[sorted[kept]] > 0.0f) {
+    sum += p[sorted[kept]];
+    kept++;
+    if (top_p < 1.0f && sum >= top_p) {
+      break;
+    }
+  }
+
+  float target = next_random(rng) * sum;
+  float running = 0.0f;
+  int32_t drawn = 0;
+  while (drawn < kept - 1) { /* the product may round up to the sum itself, and then it is the last one */
+    running += p[sorted[drawn]];
+    if (running > target) {
+      break;
+    }
+    drawn++;
+  }
+  *id = sorted[drawn];
+  return ml_succeed(err);
+}

@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Installs what is missing on Debian when run as root; otherwise says what to install.
+#   prepare.sh build   a C compiler, Python with venv
+#   prepare.sh test    also what only the tests need: Clang, emulated CPUs
+set -eu
+
+missing=
+need() { # need PACKAGE COMMAND...: the package, if the command fails
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+# The compiler runs, and has the C library's headers.
+compiles() { echo '#include <stdio.h>' | "$1" -x c -c -o /dev/null -; }
+
+need gcc compiles "${CC:-gcc}"
+need libc6-dev compiles "${CC:-gcc}"
+need python3-venv "${PYTHON:-python3}" -c 'import ensurepip, venv'
+if [ "${1:-build}" = test ]; then
+  need clang clang --version
+  need binutils objdump --version
+  need qemu-user qemu-x86_64 --version
+  need g++ g++ --version
+fi
+
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+  echo "installing:$missing" >&2
+  apt-get update -qq >&2
+  # shellcheck disable=SC2086 # a list of packages
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing >&2
+else
+  echo "these Debian packages are missing and only root can install them:$missing" >&2
+  exit 1
+fi
