@@ -116,10 +116,10 @@ ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling 
   ml_op_softmax(p, vocab);
   sort_ids(p, vocab, sorted, other);
 
-  /* sum = of the ids kept: up to the one that reaches top_p, and none of probability 0, which no draw may give. */
+  /* The ids kept, and the sum of their probabilities: up to the one that reaches top_p. */
   int32_t kept = 0;
   float sum = 0.0f;
-  while (kept < vocab && p[sorted[kept]] > 0.0f) {
+  while (kept < vocab) {
     sum += p[sorted[kept]];
     kept++;
     if (top_p < 1.0f && sum >= top_p) {
@@ -127,10 +127,11 @@ ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling 
     }
   }
 
+  /* The last id needs no comparison: its running sum is `sum`, and the target is less. */
   float target = next_random(rng) * sum;
   float running = 0.0f;
   int32_t drawn = 0;
-  while (drawn < kept - 1) { /* the product may round up to the sum itself, and then it is the last one */
+  while (drawn < kept - 1) {
     running += p[sorted[drawn]];
     if (running > target) {
       break;

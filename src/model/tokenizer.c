@@ -564,21 +564,21 @@ static size_t contraction_end(const uint8_t *text, size_t at, size_t n, int any_
   if (text[at] != '\'') {
     return at;
   }
+  const uint8_t *letters = text + at + 1;
+  size_t left = n - at - 1;
   for (int i = 0; i < 7; i++) {
     size_t length = strlen(endings[i]);
     size_t same = 0;
-    while (same < length && at + 1 + same < n) {
-      uint8_t c = text[at + 1 + same];
-      if ((any_case && c < 0x80 ? c | 0x20 : c) != (uint8_t)endings[i][same]) {
-        break;
-      }
+    while (same < length && same < left &&
+           (any_case && letters[same] < 0x80 ? letters[same] | 0x20 : letters[same]) == (uint8_t)endings[i][same]) {
       same++;
     }
     if (same == length) {
       return at + 1 + length;
     }
   }
-  return at;
+  /* U+017F, the long s, is a case of s too. */
+  return any_case && left >= 2 && memcmp(letters, "\xC5\xBF", 2) == 0 ? at + 3 : at;
 }
 
 /* \s+(?!\S)|\s+ from a white space on: the last one of several is left to the word behind. A digit that stands alone counts as the end

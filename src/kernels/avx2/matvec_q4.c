@@ -68,7 +68,6 @@ void ml_k_matvec_q4_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0
       const uint8_t *w = row + b * ML_Q4_BLOCK_BYTES;
       const int8_t *q = a.q + b * ML_QK;
       ml_prefetch_ahead(w, 8 * ML_Q4_BLOCK_BYTES);
-      ml_prefetch_ahead(d + b, 8 * (int)sizeof(float));
       __m256i dots = in_order(two_dots(load256(w), q), two_dots(load256(w + 32), q + 64), two_dots(load256(w + 64), q + 128),
                               two_dots(load256(w + 96), q + 192));
       dots = _mm256_sub_epi32(dots, load256(a.eight_sums + b));

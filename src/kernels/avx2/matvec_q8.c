@@ -37,7 +37,6 @@ void ml_k_matvec_q8_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0
     int b = 0;
     for (; b + 8 <= blocks; b += 8) {
       ml_prefetch_ahead(w + b * ML_QK, 8 * ML_Q8_BLOCK_BYTES);
-      ml_prefetch_ahead(d + b, 8 * (int)sizeof(float));
       __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(d + b), _mm256_loadu_ps(x->d + b));
       __m256i dots = eight_blocks(w + b * ML_QK, x->q + b * ML_QK);
       sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale));

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What can go wrong, as one sentence and an exit status; the statuses mean what they mean in ml_run."""
+
+from __future__ import annotations
+
+EXIT_IO = 3
+EXIT_INTERRUPTED = 130
+
+
+class ConvertError(Exception):
+    """A refusal: str(error) is one sentence that names what was found and what was expected."""
+
+    status = 1
+
+
+class UsageError(ConvertError):
+    """The command line asks for something that does not exist."""
+
+    status = 2
+
+
+class FormatError(ConvertError):
+    """A file is not what it should be, or says something that .mlb cannot say."""
+
+    status = 4
+
+
+class ShapeError(ConvertError):
+    """Sizes do not fit each other or the format."""
+
+    status = 5

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What every reader of a checkpoint hands over: sizes, tensors that are read in rows, and a tokenizer if there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Callable, Iterator
+
+import numpy as np
+
+from .errors import FormatError, ShapeError
+from .mlb import LEAST_FACTOR, MOST_FACTOR, Header
+from .tokenizer import TokenizerFile
+
+CHUNK_ELEMENTS = 1 << 18
+"""Elements converted at once: what stays in the cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """rows x cols values; read(first, last) gives float32 (last - first, cols). label is its name in the source."""
+
+    label: str
+    rows: int
+    cols: int
+    read: Callable[[int, int], np.ndarray]
+
+    def chunks(self, rows: int, cols: int) -> Iterator[np.ndarray]:
+        """The first `rows` rows; what the tensor lacks of rows x cols is filled with zeros."""
+        step = max(1, CHUNK_ELEMENTS // cols)
+        for first in range(0, rows, step):
+            last = min(first + step, rows)
+            have = max(0, min(last, self.rows) - first)
+            values = self.read(first, first + have) if have else np.zeros((0, self.cols), np.float32)
+            if (have, self.cols) != (last - first, cols):
+                values = np.pad(values, ((0, last - first - have), (0, cols - self.cols)))
+            yield values
+
+    @classmethod
+    def of(cls, label: str, values: np.ndarray) -> Tensor:
+        """A tensor that is in memory: float32 (rows, cols) or (cols,)."""
+        values = np.atleast_2d(values)
+        return cls(label, values.shape[0], values.shape[1], lambda first, last: values[first:last])
+
+
+@dataclasses.dataclass
+class Source:
+    """A checkpoint. header has the source's own hidden_dim and embedding rows; tensors are named as in Header.shapes()."""
+
+    header: Header
+    tensors: dict[str, Tensor]
+    tokenizer: TokenizerFile | None = None
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def check(self) -> None:
+        """Raises FormatError or ShapeError unless every tensor is there with its shape."""
+        self.header.check_source()
+        for name, rows, cols, _ in self.header.shapes():
+            tensor = self.tensors[name]
+            if (tensor.rows, tensor.cols) != (rows, cols):
+                found = f"{tensor.rows} x {tensor.cols}"
+                raise ShapeError(f"tensor {tensor.label} is {found}; the configuration asks for {rows} x {cols}")
+
+
+def check_factors(factors: np.ndarray) -> np.ndarray:
+    """Frequency divisors as float32, or FormatError when one is out of range."""
+    factors = np.asarray(factors, dtype=np.float32)
+    bad = ~((factors >= LEAST_FACTOR) & (factors <= MOST_FACTOR))
+    if bad.any():
+        value = float(factors[bad][0])
+        raise FormatError(f"a rotary frequency is divided by {value:g}; {LEAST_FACTOR:g} to {MOST_FACTOR:g} is allowed")
+    return factors
+
+
+def linear_factors(head_dim: int, factor: float) -> np.ndarray:
+    """Divisors for positions that are divided by `factor`."""
+    return check_factors(np.full(head_dim // 2, factor))
+
+
+def llama3_factors(
+    head_dim: int, theta: float, factor: float, low: float, high: float, original_context: float
+) -> np.ndarray:
+    """Divisors of the llama3 scaling: short waves stay, long ones are divided by factor, those between are blended.
+
+    The rule is that of transformers' modeling_rope_utils.
+    """
+    if not (factor >= 1 and 0 < low < high and original_context > 0):
+        raise FormatError(
+            f"llama3 rope scaling with factor {factor:g}, frequency factors {low:g} and {high:g} and original context "
+            f"{original_context:g}; expected factor >= 1, 0 < low < high and a positive context"
+        )
+    frequency = float(theta) ** -(np.arange(0, head_dim, 2) / head_dim)
+    wavelength = 2 * math.pi / frequency
+    smooth = (original_context / wavelength - low) / (high - low)
+    blended = 1 / ((1 - smooth) / factor + smooth)
+    divisor = np.where(wavelength > original_context / low, factor, blended)
+    return check_factors(np.where(wavelength < original_context / high, 1.0, divisor))

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * The guard's decision on CPUs that are made up from public facts: CPUID words of real families, and systems that hide or do not enable what
+ * the CPU has. */
+#include <string.h>
+
+#include "../src/config/isa_table.h"
+#include "../src/core/isa_check.h"
+#include "harness.h"
+
+/* CPUID.1:ECX */
+#define SSE3 (1u << 0)
+#define SSSE3 (1u << 9)
+#define FMA (1u << 12)
+#define SSE41 (1u << 19)
+#define SSE42 (1u << 20)
+#define MOVBE (1u << 22)
+#define POPCNT (1u << 23)
+#define OSXSAVE (1u << 27)
+#define AVX (1u << 28)
+#define F16C (1u << 29)
+/* CPUID.7.0:EBX, ECX; CPUID.7.1:EAX */
+#define AVX2 (1u << 5)
+#define BMI (1u << 3 | 1u << 8)
+#define AVX512_F_BW_DQ_VL_CD (1u << 16 | 1u << 30 | 1u << 17 | 1u << 31 | 1u << 28)
+#define AVX512_VNNI (1u << 11)
+#define AVX_VNNI (1u << 4)
+
+#define NEHALEM (SSE3 | SSSE3 | SSE41 | SSE42 | POPCNT)
+#define SANDY (NEHALEM | OSXSAVE | AVX)
+#define HASWELL (SANDY | FMA | F16C | MOVBE)
+#define ALL_STATE 0xe7u
+
+static ml_cpu_facts cpu(uint32_t ecx1, uint32_t ebx7, uint32_t ecx7, uint32_t eax71, uint64_t xcr0) {
+  ml_cpu_facts f = {.max_leaf = 0x16, .max_subleaf_of_7 = 1, .max_extended = 0x80000008u, .xcr0 = xcr0};
+  f.word[ML_WORD_1_ECX] = ecx1;
+  f.word[ML_WORD_7_EBX] = ebx7;
+  f.word[ML_WORD_7_ECX] = ecx7;
+  f.word[ML_WORD_7_1_EAX] = eax71;
+  return f;
+}
+
+static void check_best(const char *name, ml_cpu_facts facts, const char *expected) {
+  const char *best = ml_isa_best(&facts);
+  CHECK(best != NULL && strcmp(best, expected) == 0, "%s: best build is %s, expected %s", name, best != NULL ? best : "none", expected);
+}
+
+static void test_families(void) {
+  ml_cpu_facts old = cpu(SSE3, 0, 0, 0, 0);
+  old.max_leaf = 1;
+  old.max_subleaf_of_7 = 0;
+  check_best("qemu64, Athlon 64", old, "sse2");
+  check_best("Bonnell, Core 2 Conroe", cpu(SSE3 | SSSE3 | MOVBE, 0, 0, 0, 0), "sse2");
+  check_best("Penryn", cpu(SSE3 | SSSE3 | SSE41, 0, 0, 0, 0), "sse41");
+  check_best("Nehalem", cpu(NEHALEM, 0, 0, 0, 0), "sse41");
+  check_best("Sandy Bridge", cpu(SANDY, 0, 0, 0, 7), "sse41");
+  check_best("Haswell", cpu(HASWELL, AVX2 | BMI, 0, 0, 7), "avx2");
+  check_best("Haswell whose hypervisor hides FMA", cpu(HASWELL & ~FMA, AVX2 | BMI, 0, 0, 7), "sse41");
+  check_best("Alder Lake", cpu(HASWELL, AVX2 | BMI, 0, AVX_VNNI, 7), "avxvnni");
+  check_best("Skylake-X", cpu(HASWELL, AVX2 | BMI | AVX512_F_BW_DQ_VL_CD, 0, 0, ALL_STATE), "avx2");
+  check_best("Ice Lake, Zen 4", cpu(HASWELL, AVX2 | BMI | AVX512_F_BW_DQ_VL_CD, AVX512_VNNI, 0, ALL_STATE), "avx512vnni");
+  check_best("Sapphire Rapids, Zen 5", cpu(HASWELL, AVX2 | BMI | AVX512_F_BW_DQ_VL_CD, AVX512_VNNI, AVX_VNNI, ALL_STATE), "avx512vnni");
+}
+
+/* The CPU says yes; the system decides. */
+static void test_state(void) {
+  const uint32_t ebx7 = AVX2 | BMI | AVX512_F_BW_DQ_VL_CD;
+  check_best("XCR0 0", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 0), "sse41");
+  check_best("XCR0 3: SSE only", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 3), "sse41");
+  check_best("XCR0 7: no AVX-512 state", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 7), "avx2");
+  check_best("XCR0 7 with AVX-VNNI", cpu(HASWELL, ebx7, AVX512_VNNI, AVX_VNNI, 7), "avxvnni");
+  check_best("XCR0 e7", cpu(HASWELL, ebx7, AVX512_VNNI, 0, ALL_STATE), "avx512vnni");
+  check_best("no OSXSAVE, junk in XCR0", cpu(HASWELL & ~OSXSAVE, ebx7, AVX512_VNNI, AVX_VNNI, ~(uint64_t)0), "sse41");
+}
+
+/* Words of leaves that the CPU does not have are junk and mean nothing. */
+static void test_leaf_bounds(void) {
+  ml_cpu_facts f = cpu(HASWELL, AVX2 | BMI, 0, ~0u, 7);
+  f.max_subleaf_of_7 = 0;
+  check_best("leaf 7 without subleaf 1", f, "avx2");
+  f = cpu(HASWELL, ~0u, ~0u, ~0u, ALL_STATE);
+  f.max_leaf = 6;
+  check_best("no leaf 7", f, "sse41");
+  f = cpu(~0u, ~0u, ~0u, ~0u, ~(uint64_t)0);
+  f.max_leaf = 0;
+  check_best("no leaf 1", f, "sse2");
+}
+
+static void check_sentence(const char *name, ml_cpu_facts facts, const char *isa, uint32_t required, const char *expected) {
+  ml_error err;
+  ml_status status = ml_isa_decide(&facts, isa, required, &err);
+  if (expected == NULL) {
+    CHECK(status == ML_OK && err.text[0] == '\0', "%s: %d \"%s\"", name, status, err.text);
+    return;
+  }
+  CHECK(status == ML_E_ISA && err.status == ML_E_ISA, "%s: status %d", name, status);
+  CHECK(strcmp(err.text, expected) == 0, "%s:\n  found    \"%s\"\n  expected \"%s\"", name, err.text, expected);
+  CHECK(ml_isa_decide(&facts, isa, required, NULL) == ML_E_ISA, "%s: without a place for the text", name);
+}
+
+static void test_sentences(void) {
+  const uint32_t avx2 = ML_CPU_SSE3 | ML_CPU_SSSE3 | ML_CPU_SSE4_1 | ML_CPU_SSE4_2 | ML_CPU_POPCNT | ML_CPU_AVX | ML_CPU_AVX2 | ML_CPU_FMA;
+  check_sentence("Penryn", cpu(SSE3 | SSSE3 | SSE41, 0, 0, 0, 0), "avx2", avx2,
+                 "this is the avx2 build of legacyml, and this CPU lacks SSE4.2, POPCNT, AVX, FMA, AVX2; install legacyml-sse41 instead "
+                 "(conda install legacyml-sse41)");
+  check_sentence("Sandy Bridge without state", cpu(SANDY & ~OSXSAVE, 0, 0, 0, 0), "avx2", avx2,
+                 "this is the avx2 build of legacyml, and this CPU lacks FMA, AVX2; install legacyml-sse41 instead (conda install "
+                 "legacyml-sse41)");
+  check_sentence("Haswell,-xsave", cpu(HASWELL & ~OSXSAVE, AVX2 | BMI, 0, 0, 0), "avx2", avx2,
+                 "this is the avx2 build of legacyml; this CPU has AVX, FMA, AVX2, but the operating system or hypervisor has not enabled "
+                 "the registers for it (XSAVE); install legacyml-sse41 instead (conda install legacyml-sse41)");
+  check_sentence("Haswell", cpu(HASWELL, AVX2 | BMI, 0, 0, 7), "avx2", avx2, NULL);
+  check_sentence("anything", cpu(0, 0, 0, 0, 0), "sse2", 0, NULL);
+}
+
+/* What the compiler was allowed to use is what the registry says this build needs: no more, or the guard would let a CPU in that lacks it;
+ * no less, or the build is slower than its name. */
+static void test_registry(void) {
+  static const struct {
+    const char *name;
+    uint32_t features;
+  } rows[] = {ML_ISA_BUILDS};
+  int found = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (strcmp(rows[i].name, ml_build_isa) == 0) {
+      found = 1;
+      CHECK(rows[i].features == ml_build_required, "%s requires %#x, the registry says %#x", ml_build_isa, ml_build_required, rows[i].features);
+    }
+  }
+  CHECK(found, "%s is not in the registry", ml_build_isa);
+}
+
+int main(int argc, char **argv) {
+  harness_start(argc, argv);
+  test_families();
+  test_state();
+  test_leaf_bounds();
+  test_sentences();
+  test_registry();
+  return harness_finish();
+}

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whole models against results that others computed: logits, divergence from fp32, texts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from conftest import TOP, runs_here
+from reference import Llama2cModel, kl
+
+BEST = "avx2" if runs_here("avx2") else "sse2"
+
+
+def convert(source: Path, out: Path, *options: str) -> Path:
+    """Runs the converter; fails with what it printed."""
+    command = [sys.executable, TOP / "tools/convert.py", source, out, *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return out
+
+
+def logits(build: Path, model: Path, tokens: list[int], *options: str) -> np.ndarray:
+    """Logits [len(tokens), vocab] of ml_run."""
+    out = model.with_suffix(".logits")
+    command = [build / "ml_run", model, "--tokens", ",".join(map(str, tokens)), "-n", "0", "-q", "--dump-logits", out, *options]
+    subprocess.run(command, check=True, capture_output=True)
+    return np.fromfile(out, dtype="<f4").reshape(len(tokens), -1)
+
+
+# -- Hugging Face and llama2.c models ------------------------------------------------------------------------------------------
+
+
+def test_hf_models(build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    """Every convertible model gives the logits of an independent numpy model with the same quantization."""
+    index = json.loads((data / "hf/index.json").read_text())
+    good = [name for name, entry in index["models"].items() if entry["expect"] == "ok"]
+    assert len(good) >= 11
+    for name in good:
+        model = convert(data / "hf" / name, tmp_path / f"{name}.mlb")
+        expected = np.load(data / "hf" / name / "logits_q8.npy")
+        found = logits(build(BEST), model, index["tokens"])
+        assert np.abs(found - expected).max() < 1e-4, name
+        # Any order of additions passes the line above; a wrong pairing of q and k does not pass this one.
+        assert np.abs(found - np.load(data / "hf" / name / "logits.npy")).max() < 0.5, name
+
+
+@pytest.mark.parametrize("source", ["stories260K.bin", "stories260K_v1.bin"])
+def test_stories260k(source: str, build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    tokens = json.loads((data / "llama2c/logits_tokens.json").read_text())["tokens"]
+    model = convert(data / "llama2c" / source, tmp_path / "stories.mlb", "--tokenizer", str(data / "llama2c/tok512.bin"))
+    expected = np.load(data / "llama2c/stories260K_logits_q8.npy")
+    assert np.abs(logits(build(BEST), model, tokens) - expected).max() < 1e-4
+
+
+def test_untied_llama2c(build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    """v0 and v1 of one untied model, against torch in fp32; tokens 0..7 as the reference used."""
+    expected = np.load(data / "llama2c/rand_untied_logits.npy")
+    reference = None
+    for version in ("v0", "v1"):
+        model = convert(data / f"llama2c/rand_untied_{version}.bin", tmp_path / f"{version}.mlb")
+        found = logits(build(BEST), model, list(range(1, 1 + len(expected))))
+        reference = found if reference is None else reference
+        assert found.tobytes() == reference.tobytes()
+
+
+def test_stories_text(build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    """The greedy text at Q8_0, exactly as expected.json has it."""
+    model = convert(data / "llama2c/stories260K.bin", tmp_path / "stories.mlb", "--tokenizer", str(data / "llama2c/tok512.bin"))
+    cases = json.loads((data / "llama2c/expected.json").read_text())["models"]["stories260K.bin"]["greedy"]
+    checked = 0
+    for case in cases:
+        ids = case.get("ids_q8_0")
+        if ids is None or ids != case.get("ids_f32") or case["text"] is None or case["prompt"] != "":
+            continue
+        run = subprocess.run(
+            [build(BEST) / "ml_run", model, "-p", "", "-n", str(case["steps"]), "-q"], capture_output=True, text=True, check=True
+        )
+        assert run.stdout == case["text"] + "\n"
+        checked += 1
+    assert checked >= 2
+
+
+# -- Divergence from fp32 ------------------------------------------------------------------------------------------------------
+
+SEEDS = (1, 2, 3)
+LENGTH = 500
+
+
+@pytest.fixture(scope="module")
+def sampled(data: Path) -> list[tuple[list[int], np.ndarray]]:
+    """Three sequences of 500 tokens that the fp32 model itself says at temperature 1, with its logits."""
+    model = Llama2cModel(data / "llama2c/stories260K.bin")
+    return [model.sample(1, LENGTH, seed) for seed in SEEDS]
+
+
+def divergence(build: Path, model: Path, sampled: list) -> tuple[float, float]:
+    """Mean KL(fp32 || model) in nats and agreement of the most probable token, over all positions of all sequences."""
+    kls, same = [], []
+    for tokens, expected in sampled:
+        found = logits(build, model, tokens)
+        kls.append(kl(expected, found))
+        same.append(expected.argmax(axis=1) == found.argmax(axis=1))
+    return float(np.concatenate(kls).mean()), float(np.concatenate(same).mean())
+
+
+def requantize(model: Path, out: Path, source: Path, scale: Callable[[np.ndarray], np.ndarray]) -> Path:
+    """A copy of a Q4_0 conversion of stories260K whose scales are scale(blocks [n, 32]) and whose quants are the nearest to them."""
+    raw = bytearray(model.read_bytes())
+    llama = Llama2cModel(source)
+    dim, hidden, wide = llama.dim, llama.hidden, int.from_bytes(raw[24:28], "little")
+    at = 256
+
+    def take(size: int) -> int:
+        nonlocal at
+        start = (at + 63) // 64 * 64
+        at = start + size
+        return start
+
+    def matrix(w: np.ndarray) -> None:
+        blocks = w.astype(np.float32).reshape(-1, 32)
+        d = scale(blocks).astype(np.float32)
+        inverse = np.divide(1, d, out=np.zeros_like(d), where=d != 0)
+        q = np.clip(np.floor(blocks * inverse[:, None] + 8.5), 0, 15).astype(np.uint8)
+        packed = (q[:, :16] | q[:, 16:] << 4).tobytes()
+        start = take(len(packed))
+        raw[start : start + len(packed)] = packed
+        start = take(d.nbytes)
+        raw[start : start + d.nbytes] = d.tobytes()
+
+    def rows_to(w: np.ndarray, rows: int) -> np.ndarray:
+        return np.pad(w, ((0, rows - len(w)), (0, 0)))
+
+    assert wide >= hidden
+    matrix(llama.tok_emb)
+    for i in range(llama.layers):
+        take(4 * dim)
+        for w in (llama.wq[i], llama.wk[i], llama.wv[i], llama.wo[i]):
+            matrix(w)
+        take(4 * dim)
+        matrix(rows_to(llama.w1[i], wide))
+        matrix(np.pad(llama.w2[i], ((0, 0), (0, wide - hidden))))
+        matrix(rows_to(llama.w3[i], wide))
+    take(4 * dim)
+    assert at == len(raw)
+    out.write_bytes(raw)
+    return out
+
+
+def test_divergence(build: Callable[..., Path], data: Path, tmp_path: Path, sampled: list) -> None:
+    source = data / "llama2c/stories260K.bin"
+    q8 = convert(source, tmp_path / "q8.mlb")
+    q4 = convert(source, tmp_path / "q4.mlb", "--type", "q4_0")
+    q4_emb8 = convert(source, tmp_path / "q4e8.mlb", "--type", "q4_0", "--emb-type", "q8_0")
+
+    def largest(blocks: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)[:, 0]
+
+    by_amax = requantize(q4, tmp_path / "amax.mlb", source, lambda b: np.abs(b).max(axis=1) / 7)
+    by_signed = requantize(q4, tmp_path / "signed.mlb", source, lambda b: largest(b) / -8)
+    models = {"q8": q8, "q4": q4, "q4 with q8 embedding": q4_emb8, "amax/7": by_amax, "signed max/-8": by_signed}
+    found = {name: divergence(build(BEST), model, sampled) for name, model in models.items()}
+    for name, (mean, top1) in found.items():
+        print(f"{name}: mean KL {mean:.5f}, top-1 {top1:.4f}")
+    assert found["q8"][0] < 0.002 and found["q8"][1] > 0.97
+    assert found["q4"][0] <= 0.75 * found["amax/7"][0]
+    assert found["q4"][0] <= 0.92 * found["signed max/-8"][0]
+    assert found["q4 with q8 embedding"][0] < found["q4"][0]
+
+
+# -- A real model --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def smollm2(build: Callable[..., Path]) -> Iterator[Path]:
+    """SmolLM2-135M-Instruct at Q8_0, as `make demo` makes it."""
+    run = subprocess.run(["make", "model"], cwd=TOP, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    yield TOP / "build/models/SmolLM2-135M-Instruct.mlb"
+
+
+def test_smollm2_logits(smollm2: Path, build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    """The expected most probable token wherever fp32 is sure by more than 0.5."""
+    checked = 0
+    link = tmp_path / "smollm2.mlb"
+    link.symlink_to(smollm2)
+    for sequence in json.loads((data / "smollm2/expected.json").read_text())["seqs"]:
+        found = logits(build(BEST), link, sequence["tokens"])
+        expected = sequence["ref_q8_0"]
+        for row, ids, values in zip(found, expected["top_ids"], expected["top_logits"]):
+            if values[0] - values[1] > 0.5:
+                assert row.argmax() == ids[0]
+                checked += 1
+            assert np.abs(row[ids] - values).max() < 0.5
+    assert checked >= 10
+
+
+def test_smollm2_answers(smollm2: Path, build: Callable[..., Path], data: Path) -> None:
+    expected = json.loads((data / "smollm2/expected.json").read_text())["greedy_f32_transformers"]
+    question = "What is the capital of France?"
+    run = subprocess.run(
+        [build(BEST) / "ml_run", smollm2, "--chat", "-p", question], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == expected[question]["text"].replace("<|im_end|>", "") + "\n"
+    assert "Paris" in run.stdout
+    assert "tok/s" in run.stderr
