@@ -201,12 +201,25 @@ def test_smollm2_logits(smollm2: Path, build: Callable[..., Path], data: Path, t
     assert checked >= 10
 
 
-def test_smollm2_answers(smollm2: Path, build: Callable[..., Path], data: Path) -> None:
+def test_smollm2_chat_prompt(smollm2: Path, build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
+    """--chat feeds exactly the ids that Hugging Face's template and tokenizer give: the logits are those of the ids."""
     expected = json.loads((data / "smollm2/expected.json").read_text())["greedy_f32_transformers"]
+    for question in ("What is the capital of France?", "Are dogs real?"):
+        chat, ids = tmp_path / "chat", tmp_path / "ids"
+        tokens = ",".join(map(str, expected[question]["prompt_ids"]))
+        for out, options in ((chat, ["--chat", "-p", question]), (ids, ["--tokens", tokens])):
+            command = [build(BEST) / "ml_run", smollm2, *options, "-n", "0", "-q", "--dump-logits", out]
+            subprocess.run(command, check=True, capture_output=True)
+        assert chat.read_bytes() == ids.read_bytes()
+
+
+def test_smollm2_answers(smollm2: Path, build: Callable[..., Path], data: Path) -> None:
     question = "What is the capital of France?"
-    run = subprocess.run(
-        [build(BEST) / "ml_run", smollm2, "--chat", "-p", question], capture_output=True, text=True, check=True
-    )
-    assert run.stdout == expected[question]["text"].replace("<|im_end|>", "") + "\n"
-    assert "Paris" in run.stdout
+    run = subprocess.run(["make", "--no-print-directory", "answer"], cwd=TOP, capture_output=True, text=True, check=True)
+    assert run.stdout.endswith("\nThe capital of France is Paris.\n") and question in run.stdout
     assert "tok/s" in run.stderr
+    # A completion, as transformers gives it with the same quantization.
+    expected = json.loads((data / "smollm2/expected.json").read_text())["greedy_q8_0_reference"]["The capital of France is"]["text"]
+    command = [build(BEST) / "ml_run", smollm2, "-p", "The capital of France is", "-n", "19", "-q"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.startswith(expected[: len(" Paris.\n\nThe answer is: 2018")]) and expected.startswith(" Paris.")

@@ -63,7 +63,8 @@ static void test_generator(void) {
       int32_t id = -1;
       ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, &rng, scratch, &id, NULL);
       double place = (double)cases[i].k[step] / STEPS * LARGE_VOCAB;
-      CHECK(fabs(id - place) < 20.0, "seed %llu, draw %d: id %d, expected about %.0f", (unsigned long long)cases[i].seed, step, (int)id, place);
+      CHECK(fabs(id - place) < 20.0, "seed %llu, draw %d: id %d, expected about %.0f", (unsigned long long)cases[i].seed, step, (int)id,
+            place);
     }
   }
   /* A state of 0 would stay 0 for ever. */
@@ -121,8 +122,8 @@ static void test_cuts(void) {
       uint32_t final = (uint32_t)(cases[i].ends[place] * STEPS) - (place + 1 < cases[i].kept ? 16u : 1u);
       int32_t a = draw(logits, 3, 1.0f, cases[i].top_p, first);
       int32_t b = draw(logits, 3, 1.0f, cases[i].top_p, final);
-      CHECK(a == order[place] && b == order[place], "top_p %g: ids %d and %d where %d begins and ends", (double)cases[i].top_p, (int)a, (int)b,
-            (int)order[place]);
+      CHECK(a == order[place] && b == order[place], "top_p %g: ids %d and %d where %d begins and ends", (double)cases[i].top_p, (int)a,
+            (int)b, (int)order[place]);
       begin = cases[i].ends[place];
     }
     int seen[3] = {0, 0, 0};
@@ -168,15 +169,16 @@ static void test_temperature(void) {
 static void test_refused(void) {
   static const float logits[3] = {1.0f, 2.0f, 3.0f};
   static const ml_sampling bad[] = {
-      {-1.0f, 1.0f}, {-1e-45f, 1.0f}, {NAN, 1.0f}, {INFINITY, 1.0f}, {1.0f, -0.1f}, {1.0f, 1.00001f}, {1.0f, NAN}, {0.0f, NAN}, {0.0f, 2.0f},
+      {-1.0f, 1.0f}, {-1e-45f, 1.0f}, {NAN, 1.0f}, {INFINITY, 1.0f}, {1.0f, -0.1f}, {1.0f, 1.00001f}, {1.0f, NAN}, {0.0f, NAN},
+      {0.0f, 2.0f},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     uint64_t rng = 5;
     int32_t id = -7;
     ml_error err;
     ml_status status = ml_sampler_draw(logits, 3, &bad[i], &rng, scratch, &id, &err);
-    CHECK(status == ML_E_ARG && err.status == ML_E_ARG && err.text[0] != '\0' && rng == 5 && id == -7, "temperature %g, top_p %g: status %d",
-          (double)bad[i].temperature, (double)bad[i].top_p, (int)status);
+    CHECK(status == ML_E_ARG && err.status == ML_E_ARG && err.text[0] != '\0' && rng == 5 && id == -7,
+          "temperature %g, top_p %g: status %d", (double)bad[i].temperature, (double)bad[i].top_p, (int)status);
   }
   static const float broken[][3] = {{1.0f, NAN, 2.0f}, {NAN, 1.0f, 2.0f}, {1.0f, 2.0f, INFINITY}, {-INFINITY, -INFINITY, -INFINITY}};
   for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {

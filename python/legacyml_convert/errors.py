@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Callable
+
 EXIT_IO = 3
 EXIT_INTERRUPTED = 130
 
@@ -29,3 +32,19 @@ class ShapeError(ConvertError):
     """Sizes do not fit each other or the format."""
 
     status = 5
+
+
+def exit_status(program: str, run: Callable[[], None]) -> int:
+    """Runs a program's body; an error becomes its sentence on stderr and its exit status."""
+    try:
+        run()
+        return 0
+    except ConvertError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return error.status
+    except OSError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_IO
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

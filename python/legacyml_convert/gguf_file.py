@@ -158,7 +158,7 @@ def read(path: Path) -> Source:
     if factors is not None:
         header = header.with_rope_factors()
         tensors["rope_factors"] = Tensor.of("rope factors", factors)
-    return Source(header, tensors, _tokenizer(file))
+    return Source(header, tensors, lambda: _tokenizer(file))
 
 
 def _rope_factors(file: _File, header: Header) -> np.ndarray | None:

@@ -94,7 +94,7 @@ def read(folder: Path) -> Source:
     if factors is not None:
         header = header.with_rope_factors()
         tensors["rope_factors"] = Tensor.of("rope factors", factors)
-    return Source(header, tensors, hf_tokenizer.read_folder(folder), notes)
+    return Source(header, tensors, lambda: hf_tokenizer.read_folder(folder), notes)
 
 
 def _refuse_other_models(config: _Config) -> None:

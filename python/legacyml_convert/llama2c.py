@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from . import tokenizer
 from .errors import FormatError, ShapeError
 from .mlb import Header
 from .source import Source, Tensor
+from .tokenizer import TokenizerFile, read_plain
 
 MAGIC = 0x616B3432  # "ak42" read from its end
 _V0 = struct.Struct("<7i")
@@ -73,15 +73,20 @@ def read(path: Path) -> Source:
             tensors[name] = _quantized(data, name, rows, cols, offset, group)
         else:
             tensors[name] = Tensor.of(name, data[offset : offset + rows * cols * 4].view("<f4").reshape(rows, cols))
-    source = Source(header, tensors)
+    notes: list[str] = []
+    return Source(header, tensors, lambda: _tokenizer_beside(path, vocab, notes), notes)
+
+
+def _tokenizer_beside(path: Path, vocab: int, notes: list[str]) -> TokenizerFile | None:
+    """tokenizer.bin in the checkpoint's folder. Nobody said that the two belong together, so one that is too large is left."""
     beside = path.parent / "tokenizer.bin"
-    if beside.is_file():
-        found = tokenizer.read_plain(beside)
-        if found.n_pieces <= vocab:
-            source.tokenizer = found
-        else:  # nobody said that it belongs to this checkpoint
-            source.notes.append(f"{beside} has {found.n_pieces} pieces, the model only {vocab} embedding rows: it is not taken")
-    return source
+    if not beside.is_file():
+        return None
+    found = read_plain(beside)
+    if found.n_pieces > vocab:
+        notes.append(f"{beside} has {found.n_pieces} pieces, the model only {vocab} embedding rows: it is not taken")
+        return None
+    return found
 
 
 def _places(header: Header, version: int, group: int, start: int) -> tuple[dict[str, int], int]:

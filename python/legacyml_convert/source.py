@@ -46,11 +46,14 @@ class Tensor:
 
 @dataclasses.dataclass
 class Source:
-    """A checkpoint. header has the source's own hidden_dim and embedding rows; tensors are named as in Header.shapes()."""
+    """A checkpoint. header has the source's own hidden_dim and embedding rows; tensors are named as in Header.shapes().
+
+    find_tokenizer reads the tokenizer that belongs to it, None if there is none; notes are what the user should know.
+    """
 
     header: Header
     tensors: dict[str, Tensor]
-    tokenizer: TokenizerFile | None = None
+    find_tokenizer: Callable[[], TokenizerFile | None] = lambda: None
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def check(self) -> None:

@@ -152,13 +152,13 @@ def _byte_of_letter() -> dict[str, int]:
     return {chr(byte): byte for byte in visible} | {chr(0x100 + i): byte for i, byte in enumerate(hidden)}
 
 
-_BYTE_OF_LETTER = _byte_of_letter()
+BYTE_OF_LETTER = _byte_of_letter()
 
 
 def byte_level_piece(token: str) -> bytes | None:
     """The bytes of a token in GPT-2's spelling, or None if it is not in that spelling."""
     try:
-        return bytes(_BYTE_OF_LETTER[letter] for letter in token)
+        return bytes(BYTE_OF_LETTER[letter] for letter in token)
     except KeyError:
         return None
 

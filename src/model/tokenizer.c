@@ -431,7 +431,7 @@ static ml_status read_container(ml_tokenizer *t, const ml_file *file, int32_t n_
   }
   uint32_t pieces_bytes = read_u32(h + 44);
   if ((t->flags & (t->kind == KIND_SCORES ? FLAG_WHOLE_WORDS : FLAG_SPACE)) != 0) {
-    return ml_fail(err, ML_E_FORMAT, "header field flags is %u; bit 0 is allowed only with kind 1 and bit 1 only with kind 2, this is kind %u",
+    return ml_fail(err, ML_E_FORMAT, "header field flags is %u; bit 0 is allowed only with kind 1, bit 1 only with kind 2; this is kind %u",
                    t->flags, t->kind);
   }
   uint64_t scores_at = (uint64_t)LISTS_AT + 4u * (uint64_t)n_stop + 4u * (uint64_t)t->n_special + system_bytes;
@@ -478,13 +478,11 @@ static ml_status read_container(ml_tokenizer *t, const ml_file *file, int32_t n_
       return ml_fail(err, ML_E_FORMAT, "the length of piece %d is %u; it must be at most %d", id, length, MAX_PIECE);
     }
     sum += length;
-    if (sum > pieces_bytes) {
-      break;
-    }
-    t->offset[id + 1] = (uint32_t)sum;
+    t->offset[id + 1] = (uint32_t)sum; /* right if the sum is, below */
   }
   if (sum != pieces_bytes) {
-    return ml_fail(err, ML_E_FORMAT, "the lengths of the pieces do not make the %u bytes that the header says", pieces_bytes);
+    return ml_fail(err, ML_E_FORMAT, "the lengths of the pieces make %llu bytes, the header says %u", (unsigned long long)sum,
+                   pieces_bytes);
   }
   memcpy(t->bytes, h + pieces_at, pieces_bytes);
   return ML_OK;
