@@ -186,19 +186,21 @@ def smollm2(build: Callable[..., Path]) -> Iterator[Path]:
 
 
 def test_smollm2_logits(smollm2: Path, build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
-    """The expected most probable token wherever fp32 is sure by more than 0.5."""
+    """The expected most probable token wherever the reference, in fp32 or at Q8_0, is sure by more than 0.5."""
     checked = 0
     link = tmp_path / "smollm2.mlb"
     link.symlink_to(smollm2)
     for sequence in json.loads((data / "smollm2/expected.json").read_text())["seqs"]:
         found = logits(build(BEST), link, sequence["tokens"])
-        expected = sequence["ref_q8_0"]
-        for row, ids, values in zip(found, expected["top_ids"], expected["top_logits"]):
-            if values[0] - values[1] > 0.5:
-                assert row.argmax() == ids[0]
-                checked += 1
-            assert np.abs(row[ids] - values).max() < 0.5
-    assert checked >= 10
+        for reference in ("hf_f32", "ref_q8_0"):
+            expected = sequence[reference]
+            for row, ids, values in zip(found, expected["top_ids"], expected["top_logits"]):
+                if values[0] - values[1] > 0.5:
+                    assert row.argmax() == ids[0]
+                    checked += 1
+                # Thirty layers amplify every rounding to eight bits; the two references differ by up to 1 as well.
+                assert np.abs(row[ids] - values).max() < 1.5
+    assert checked >= 20
 
 
 def test_smollm2_chat_prompt(smollm2: Path, build: Callable[..., Path], data: Path, tmp_path: Path) -> None:

@@ -515,6 +515,18 @@ def test_never_joined(tool: Tool) -> None:
             assert tool.ids(container.pack(), 3, "ab") == ids
 
 
+def test_bytes_that_are_no_characters(tool: Tool) -> None:
+    """Bytes that are not UTF-8 are marks to the cutting into words, whatever letter or space they would spell by bad rules."""
+    container = Container(kind=2, flags=2, pre=GPT2, pieces=[(bytes([byte]), NEVER) for byte in range(256)])
+    container.byte_table = list(range(256))
+    overlong = [b"\xc1\xa1", b"\xc0\xa0", b"\xe0\x81\xa1", b"\xf0\x80\x81\xa1"]
+    for bad in (*overlong, b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xff", b"\xe6\xb0"):
+        pieces = [b"aa", bad + b"!", b"aa" + bad]  # the first two are words if `bad` is a mark, the last if it were a letter
+        whole = Container(**{**container.__dict__, "pieces": [*container.pieces, *((piece, NEVER) for piece in pieces)]})
+        assert tool.ids(whole.pack(), 259, b"aa" + bad + b"!b") == [256, 257, ord("b")], bad
+        assert tool.ids(whole.pack(), 259, b"aa" + bad + b"1") == [256, *bad, ord("1")], bad
+
+
 @pytest.mark.parametrize("name", ["one letter", "one letter, one word", "prose", "prose, words", "spaces", "special beginnings"])
 def test_long_texts(tool: Tool, name: str) -> None:
     """100 kB take far less than the two seconds promised, whatever they are made of."""
@@ -669,7 +681,7 @@ HEADER_FIELDS = {
     "byte table": (64, [6, 2**32 - 2]),
     "stop id": (1088, [6, 2**32 - 1]),
     "special id": (1092, [6, 2**32 - 1, 5]),  # 5: twice
-    "system message": (1100, [0xFF, 0x00, 0x2180A0ED]),  # the last: a surrogate
+    "system message": (1100, [0xFF, 0x00, 0x2180A0ED, 0x2121A1C1]),  # the last two: a surrogate, an overlong form
     "score": (1104, [0x7FC00000, 0x7F800000]),
     "length": (1128, [65537, 2**32 - 1, 0, 2]),
 }

@@ -95,8 +95,8 @@ class _File:
         if entry is None:
             raise FormatError(f"{self.path}: the tensor {name} is missing")
         shape = [int(n) for n in reversed(entry.shape)]
-        if len(shape) not in (1, 2):
-            raise ShapeError(f"{self.path}: tensor {name} has {len(shape)} dimensions; expected one or two")
+        if len(shape) not in (1, 2) or 0 in shape:
+            raise ShapeError(f"{self.path}: tensor {name} has the shape {shape}; expected one or two dimensions that are not 0")
         rows, cols = shape if len(shape) == 2 else (1, shape[0])
         data = entry.data.reshape(rows, -1)
 

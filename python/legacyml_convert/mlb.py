@@ -12,7 +12,7 @@ from typing import BinaryIO, Iterable, Iterator
 import numpy as np
 
 from . import quant
-from .errors import FormatError, ShapeError
+from .errors import ConvertError, FormatError, ShapeError
 
 MAGIC = b"MLB1"
 VERSION = 1
@@ -246,11 +246,14 @@ class MlbFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         with open(path, "rb") as stream:
-            self.header = Header.unpack(stream.read(HEADER_BYTES))
+            try:
+                self.header = Header.unpack(stream.read(HEADER_BYTES))
+            except ConvertError as error:
+                raise type(error)(f"{os.fspath(path)}: {error}") from None
             size = stream.seek(0, os.SEEK_END)
         slots = self.header.layout()
         if size != slots[-1].end:
-            raise FormatError(f"the file has {size} bytes; its header asks for {slots[-1].end}")
+            raise FormatError(f"{os.fspath(path)}: the file has {size} bytes; its header asks for {slots[-1].end}")
         self.slots = {slot.name: slot for slot in slots}
         self._data = np.memmap(path, dtype=np.uint8, mode="r")
 
