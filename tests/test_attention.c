@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Grouped-query attention of the build: which KV head a query head sees, and the weighted sum against double precision. */
+#include "../src/ops/ops.h"
+
+#include <math.h>
+
+#include "harness.h"
+
+enum { MAX_HEADS = 32, HEAD_DIM = 6, POSITIONS = 37 };
+
+static float q[MAX_HEADS * HEAD_DIM], keys[POSITIONS * MAX_HEADS * HEAD_DIM], values[POSITIONS * MAX_HEADS * HEAD_DIM];
+static float scores[MAX_HEADS * POSITIONS], out[MAX_HEADS * HEAD_DIM];
+
+static ml_attention attention(int heads, int kv_heads, int positions) {
+  return (ml_attention){.q = q,
+                        .keys = keys,
+                        .values = values,
+                        .scores = scores,
+                        .out = out,
+                        .n_heads = heads,
+                        .n_kv_heads = kv_heads,
+                        .head_dim = HEAD_DIM,
+                        .positions = positions};
+}
+
+/* e^x in double precision: the series of e^(x / 1024), squared ten times. */
+static double exp_double(double x) {
+  double r = x / 1024, sum = 1, term = 1;
+  for (int k = 1; k < 20; k++) {
+    term *= r / k;
+    sum += term;
+  }
+  for (int i = 0; i < 10; i++) {
+    sum *= sum;
+  }
+  return sum;
+}
+
+static float random_float(void) {
+  return (float)(int32_t)harness_random() / 1073741824.0f;
+}
+
+int main(int argc, char **argv) {
+  static const int shapes[][2] = {{4, 2}, {8, 2}, {28, 4}, {32, 8}, {4, 4}, {4, 1}, {1, 1}};
+  harness_start(argc, argv);
+  for (int n_threads = 1; n_threads <= 3; n_threads += 2) {
+    ml_threads *threads;
+    CHECK(ml_threads_create(n_threads, &threads, NULL) == ML_OK, "%d threads", n_threads);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+      int heads = shapes[s][0], kv_heads = shapes[s][1], kv_dim = kv_heads * HEAD_DIM;
+      ml_attention a = attention(heads, kv_heads, POSITIONS);
+      for (int i = 0; i < heads * HEAD_DIM; i++) {
+        q[i] = random_float();
+      }
+      for (int i = 0; i < POSITIONS * kv_dim; i++) {
+        keys[i] = random_float();
+        values[i] = (float)(i % kv_dim / HEAD_DIM + 1); /* V of KV head j is j + 1 */
+      }
+      ml_op_attention(threads, &a);
+      for (int i = 0; i < heads * HEAD_DIM; i++) {
+        float expected = (float)(i / HEAD_DIM / (heads / kv_heads) + 1);
+        CHECK(out[i] > expected * 0.99999f && out[i] < expected * 1.00001f, "%d/%d heads: element %d is %g, not %g", heads, kv_heads, i,
+              (double)out[i], (double)expected);
+      }
+      for (int i = 0; i < POSITIONS * kv_dim; i++) {
+        values[i] = random_float();
+      }
+      ml_op_attention(threads, &a);
+      for (int h = 0; h < heads; h++) {
+        double sum = 0, expected[HEAD_DIM] = {0};
+        const float *k = keys + h / (heads / kv_heads) * HEAD_DIM, *v = values + h / (heads / kv_heads) * HEAD_DIM;
+        for (int t = 0; t < POSITIONS; t++) {
+          double score = 0;
+          for (int i = 0; i < HEAD_DIM; i++) {
+            score += (double)q[h * HEAD_DIM + i] * (double)k[t * kv_dim + i];
+          }
+          double e = exp_double(score / 2.449489742783178); /* sqrt 6 */
+          sum += e;
+          for (int i = 0; i < HEAD_DIM; i++) {
+            expected[i] += e * (double)v[t * kv_dim + i];
+          }
+        }
+        for (int i = 0; i < HEAD_DIM; i++) {
+          double difference = (double)out[h * HEAD_DIM + i] - expected[i] / sum;
+          CHECK(difference < 1e-5 && difference > -1e-5, "%d/%d heads: head %d, element %d is off by %g", heads, kv_heads, h, i, difference);
+        }
+      }
+    }
+    ml_threads_free(threads);
+  }
+  return harness_finish();
+}
