@@ -185,7 +185,7 @@ def check_ids(container: Container, reference: tokenizers.Tokenizer) -> None:
         expected = reference.encode(text, add_special_tokens=False).ids
         assert container.encode(text) == expected, text
         lengths += len(text) - len(expected)
-    assert lengths > 1000
+    assert lengths > 300
 
 
 # -- Byte-level BPE ----------------------------------------------------------------------------------------------------------
@@ -261,11 +261,12 @@ def test_byte_fallback(tmp_path: Path, metaspace: bool) -> None:
     container = unpack(read.data)
     assert (container.kind, container.pre, container.flags, container.unk) == (1, 0, 1, 0)
     assert container.byte_table == tuple(range(3, 259)) and container.pieces[3 + 10] == b"\n"
-    # The older normalizer prepends a space to what follows a special piece as well, which is said and not imitated.
-    assert bool(read.notes) == (not metaspace)
+    # Two habits of the library are said and not imitated: the older normalizer puts a space behind special pieces too, Metaspace puts
+    # none before a text that begins with one.
+    assert len(read.notes) == 1 and ("begins with one" if metaspace else "after each special piece") in read.notes[0]
     reference = tokenizers.Tokenizer.from_str(json.dumps(data))
     for text in TEXTS + corpus()[::7]:
-        if metaspace or not any(piece in text for piece in SPECIAL):
+        if not (text.startswith(" ") if metaspace else any(piece in text for piece in SPECIAL)):
             assert container.encode(text) == reference.encode(text, add_special_tokens=False).ids, text
 
 

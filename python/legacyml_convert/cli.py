@@ -10,13 +10,18 @@ from typing import Sequence
 
 from . import gguf_file, hf_tokenizer, huggingface, llama2c, mlb, tokenizer
 from .convert import convert, tokenizer_path
-from .errors import FormatError, UsageError, exit_status
+from .errors import FormatError, UsageError, about, exit_status
 from .source import Source
 from .version import __version__
 
 
 def read_source(path: Path) -> Source:
     """Recognises and opens a checkpoint. Raises ConvertError or OSError."""
+    with about(path):
+        return _read_source(path)
+
+
+def _read_source(path: Path) -> Source:
     if path.is_dir():
         return huggingface.read(path)
     with open(path, "rb") as stream:
@@ -24,16 +29,21 @@ def read_source(path: Path) -> Source:
     if magic == b"GGUF":
         return gguf_file.read(path)
     if magic == mlb.MAGIC:
-        raise FormatError(f"{path} is a .mlb file already")
+        raise FormatError("it is a .mlb file already")
     if path.suffix == ".safetensors":
-        raise FormatError(f"{path} holds weights only: give the folder that has config.json beside it")
+        raise FormatError("it holds weights only: give the folder that has config.json beside it")
     return llama2c.read(path)
 
 
 def read_tokenizer(path: Path) -> tokenizer.TokenizerFile:
     """Recognises and reads a tokenizer. Raises ConvertError or OSError."""
+    with about(path):
+        return _read_tokenizer(path)
+
+
+def _read_tokenizer(path: Path) -> tokenizer.TokenizerFile:
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; --tokenizer takes a file")
+        raise UsageError("it is a folder; --tokenizer takes a file")
     with open(path, "rb") as stream:
         magic = stream.read(4)
     if magic == b"GGUF":
@@ -70,8 +80,10 @@ def _run(arguments: argparse.Namespace) -> None:
     out: Path = arguments.out
     beside = tokenizer_path(out)
     source = read_source(arguments.input)
-    found = source.find_tokenizer() if arguments.tokenizer is None else read_tokenizer(arguments.tokenizer)
-    header, notes = convert(source, found, out, mlb.TYPE_NAMES[arguments.type], arguments.emb_type == "q8_0")
+    given = None if arguments.tokenizer is None else read_tokenizer(arguments.tokenizer)
+    with about(arguments.input):
+        found = given or source.find_tokenizer()
+        header, notes = convert(source, found, out, mlb.TYPE_NAMES[arguments.type], arguments.emb_type == "q8_0")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if found is not None:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from typing import Callable
+from typing import Callable, Iterator
 
 EXIT_IO = 3
 EXIT_INTERRUPTED = 130
@@ -32,6 +34,15 @@ class ShapeError(ConvertError):
     """Sizes do not fit each other or the format."""
 
     status = 5
+
+
+@contextlib.contextmanager
+def about(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Puts the path before the sentence of any refusal."""
+    try:
+        yield
+    except ConvertError as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
 
 
 def exit_status(program: str, run: Callable[[], None]) -> int:

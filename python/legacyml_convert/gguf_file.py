@@ -58,9 +58,8 @@ class _File:
     """Metadata by key and tensors by name. Raises FormatError or OSError."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         if path.stat().st_size == 0:
-            raise FormatError(f"{path}: the file is empty")
+            raise FormatError(f"the file is empty")
         try:
             with np.errstate(all="ignore"):
                 reader = _Reader(path)
@@ -68,35 +67,35 @@ class _File:
             if reader.byte_order != "I":
                 raise ValueError("it is big-endian; only little-endian files are read")
         except (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
-            raise FormatError(f"{path}: not a readable GGUF file: {error}") from None
+            raise FormatError(f"not a readable GGUF file: {error}") from None
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
         end = max((tensor.data_offset + tensor.n_bytes for tensor in reader.tensors), default=reader.data_offset)
         end = -(-end // int(reader.alignment)) * int(reader.alignment)
         size = int(reader.data.size)
         if size > end:
-            raise FormatError(f"{path}: the file has {size} bytes, its header asks for {end}")
+            raise FormatError(f"the file has {size} bytes, its header asks for {end}")
         if any(tensor.data_offset < reader.data_offset for tensor in reader.tensors):
-            raise FormatError(f"{path}: a tensor lies outside the data section")
+            raise FormatError(f"a tensor lies outside the data section")
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The value of a key, checked; the default if there is none, FormatError if that is None."""
         value = self.fields.get(key, default)
         if value is None:
-            raise FormatError(f"{self.path}: the key {key} is missing")
+            raise FormatError(f"the key {key} is missing")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise FormatError(f"{self.path}: the key {key} is {str(value)[:40]!r}; expected {kind.__name__}")
+            raise FormatError(f"the key {key} is {str(value)[:40]!r}; expected {kind.__name__}")
         return value
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of one or two dimensions."""
         entry = self.tensors.get(name)
         if entry is None:
-            raise FormatError(f"{self.path}: the tensor {name} is missing")
+            raise FormatError(f"the tensor {name} is missing")
         shape = [int(n) for n in reversed(entry.shape)]
         if len(shape) not in (1, 2) or 0 in shape:
-            raise ShapeError(f"{self.path}: tensor {name} has the shape {shape}; expected one or two dimensions that are not 0")
+            raise ShapeError(f"tensor {name} has the shape {shape}; expected one or two dimensions that are not 0")
         rows, cols = shape if len(shape) == 2 else (1, shape[0])
         data = entry.data.reshape(rows, -1)
 
@@ -104,7 +103,7 @@ class _File:
             try:
                 values = gguf.dequantize(np.asarray(data[first:last]), entry.tensor_type)
             except NotImplementedError:
-                message = f"{self.path}: tensor {name} has type {entry.tensor_type.name}, which cannot be dequantized"
+                message = f"tensor {name} has type {entry.tensor_type.name}, which cannot be dequantized"
                 raise FormatError(message) from None
             return np.asarray(values, dtype=np.float32).reshape(last - first, cols)
 
@@ -116,7 +115,7 @@ def read(path: Path) -> Source:
     file = _File(path)
     architecture = file.get("general.architecture", str)
     if architecture != "llama":
-        raise FormatError(f"{path}: the architecture is {architecture}; only llama can be converted")
+        raise FormatError(f"the architecture is {architecture}; only llama can be converted")
 
     def get(key: str, kind: type, default: Any = None) -> Any:
         return file.get(f"llama.{key}", kind, default)
@@ -140,10 +139,10 @@ def read(path: Path) -> Source:
     for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
         length = get(key, int, header.head_dim)
         if length != header.head_dim:
-            raise ShapeError(f"{path}: {key} is {length}; it must be dim / n_heads = {header.head_dim}")
+            raise ShapeError(f"{key} is {length}; it must be dim / n_heads = {header.head_dim}")
     for key, meaning in (("expert_count", "mixture of experts"), ("attention.sliding_window", "sliding-window attention")):
         if get(key, int, 0) != 0:
-            raise FormatError(f"{path}: llama.{key} is {get(key, int)}: {meaning} cannot be represented")
+            raise FormatError(f"llama.{key} is {get(key, int)}: {meaning} cannot be represented")
     factors = _rope_factors(file, header)
 
     names = {}
@@ -153,7 +152,7 @@ def read(path: Path) -> Source:
     extra = sorted(set(file.tensors) - set(names.values()) - {_ROPE_FREQS})
     if extra:
         what = "a bias, which" if extra[0].endswith(".bias") else "a tensor that"
-        raise FormatError(f"{path}: {extra[0]} is {what} cannot be represented")
+        raise FormatError(f"{extra[0]} is {what} cannot be represented")
     tensors = {name: file.tensor(origin) for name, origin in names.items()}
     if factors is not None:
         header = header.with_rope_factors()
@@ -165,7 +164,7 @@ def _rope_factors(file: _File, header: Header) -> np.ndarray | None:
     """Divisors from linear scaling and rope_freqs, None where neither does anything."""
     scaling = file.get("llama.rope.scaling.type", str, "linear")
     if scaling not in ("none", "linear"):
-        raise FormatError(f"{file.path}: rope scaling {scaling} cannot be represented; linear can")
+        raise FormatError(f"rope scaling {scaling} cannot be represented; linear can")
     factor = file.get("llama.rope.scaling.factor", float, file.get("llama.rope.scale_linear", float, 1.0))
     if scaling == "none" or factor == 0:
         factor = 1.0
@@ -173,7 +172,7 @@ def _rope_factors(file: _File, header: Header) -> np.ndarray | None:
     if _ROPE_FREQS in file.tensors:
         freqs = file.tensor(_ROPE_FREQS)
         if freqs.rows * freqs.cols != factors.size:
-            raise ShapeError(f"{file.path}: {_ROPE_FREQS} has {freqs.rows * freqs.cols} values; expected {factors.size}")
+            raise ShapeError(f"{_ROPE_FREQS} has {freqs.rows * freqs.cols} values; expected {factors.size}")
         factors = factors * freqs.read(0, freqs.rows).reshape(-1)
     return None if (factors == 1).all() else check_factors(factors)
 
@@ -182,7 +181,7 @@ def read_tokenizer(path: Path) -> TokenizerFile:
     """Only the tokenizer of a GGUF file. Raises FormatError or OSError."""
     found = _tokenizer(_File(path))
     if found is None:
-        raise FormatError(f"{path}: there is no tokenizer in this file")
+        raise FormatError(f"there is no tokenizer in this file")
     return found
 
 
@@ -197,7 +196,7 @@ def _tokenizer(file: _File) -> TokenizerFile | None:
     tokens = get("tokens", list)
     types = get("token_type", list, [1] * len(tokens))
     if len(types) != len(tokens) or not tokens or not isinstance(tokens[0], str):
-        raise FormatError(f"{file.path}: {len(tokens)} tokens with {len(types)} types; expected as many of both")
+        raise FormatError(f"{len(tokens)} tokens with {len(types)} types; expected as many of both")
 
     def ids(*kinds: int) -> set[int]:
         return {i for i, kind in enumerate(types) if kind in kinds}
@@ -206,7 +205,7 @@ def _tokenizer(file: _File) -> TokenizerFile | None:
     if model == "gpt2":
         words = get("pre", str, "default")
         if words not in _WORDS:
-            raise FormatError(f"{file.path}: the pre-tokenizer {words} is not known; known are {', '.join(sorted(_WORDS))}")
+            raise FormatError(f"the pre-tokenizer {words} is not known; known are {', '.join(sorted(_WORDS))}")
         merges = [tokenizer.split_merge(merge, rank) for rank, merge in enumerate(get("merges", list))]
         container = tokenizer.byte_level(tokens, merges, special, ids(1, _BYTE))
         container.pre = _WORDS[words]
@@ -216,13 +215,13 @@ def _tokenizer(file: _File) -> TokenizerFile | None:
     elif model == "llama":
         scores = get("scores", list)
         if len(scores) != len(tokens):
-            raise FormatError(f"{file.path}: {len(tokens)} tokens with {len(scores)} scores; expected as many of both")
+            raise FormatError(f"{len(tokens)} tokens with {len(scores)} scores; expected as many of both")
         container = tokenizer.sentencepiece(tokens, np.array(scores), special, ids(_BYTE), ids(_UNUSED))
         container.unk_id = get("unknown_token_id", int, next(iter(sorted(ids(_UNKNOWN))), -1))
         container.flags = tokenizer.FLAG_SPACE_BEFORE if get("add_space_prefix", bool, True) else 0
         add_bos = get("add_bos_token", bool, True)
     else:
-        raise FormatError(f"{file.path}: the tokenizer model {model} is not known; gpt2 and llama are")
+        raise FormatError(f"the tokenizer model {model} is not known; gpt2 and llama are")
     container.bos_id = get("bos_token_id", int, -1)
     if add_bos and container.bos_id >= 0:
         container.flags |= tokenizer.FLAG_BOS

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import chat, sentencepiece_model, tokenizer
-from .errors import FormatError
+from .errors import FormatError, about
+from .sentencepiece_model import SentencePieceModel
 from .tokenizer import Container, TokenizerFile
 
 _SPACE = "\u2581"
@@ -29,7 +30,8 @@ def read_folder(folder: Path) -> TokenizerFile | None:
         ("tokenizer.bin", tokenizer.read_plain),
     ):
         if (folder / name).is_file():
-            return read(folder / name)
+            with about(name):
+                return read(folder / name)
     return None
 
 
@@ -40,9 +42,9 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+        raise FormatError(f"{path.name}: not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise FormatError(f"{path}: expected a JSON object")
+        raise FormatError(f"{path.name}: expected a JSON object")
     return value
 
 
@@ -50,21 +52,21 @@ def read_json(path: Path) -> TokenizerFile:
     """tokenizer.json, with what the files beside it say about special tokens and chat. Raises FormatError or OSError."""
     data = _load(path)
     try:
-        return _from_json(path, data)
-    except (KeyError, TypeError, AttributeError, IndexError, UnicodeError, ValueError) as error:
-        raise FormatError(f"{path}: not a tokenizer.json as expected: {type(error).__name__} {error}") from None
+        return _from_json(path.parent, data)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise FormatError(f"not a tokenizer.json as expected: {type(error).__name__} {error}") from None
 
 
-def _from_json(path: Path, data: dict[str, Any]) -> TokenizerFile:
+def _from_json(folder: Path, data: dict[str, Any]) -> TokenizerFile:
     model = data["model"]
     kind = model.get("type", "BPE")
     if kind != "BPE":
-        raise FormatError(f"{path}: the tokenizer model {kind} is not known; BPE is")
+        raise FormatError(f"the tokenizer model {kind} is not known; BPE is")
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise FormatError(f"{path}: {key} is {model[key]!r}, which cannot be represented")
+            raise FormatError(f"{key} is {model[key]!r}, which cannot be represented")
     added = {int(entry["id"]): entry for entry in data.get("added_tokens") or []}
-    tokens = _by_id(path, model["vocab"], {i: entry["content"] for i, entry in added.items()})
+    tokens = _by_id(model["vocab"], {i: entry["content"] for i, entry in added.items()})
     merges = [tokenizer.split_merge(merge, rank) for rank, merge in enumerate(model["merges"])]
     notes = []
     trimmed = [entry["content"] for entry in added.values() if any(entry.get(key) for key in ("lstrip", "rstrip", "single_word"))]
@@ -79,24 +81,24 @@ def _from_json(path: Path, data: dict[str, Any]) -> TokenizerFile:
         unknown = model["vocab"].get(model.get("unk_token"), -1)
         container = tokenizer.sentencepiece(tokens, scores, set(added), byte_ids, empty | ({unknown} - {-1}))
         container.unk_id = unknown
-        container.flags = tokenizer.FLAG_SPACE_BEFORE if _space_before(path, data, notes) else 0
+        container.flags = tokenizer.FLAG_SPACE_BEFORE if _space_before(data, notes) else 0
     else:
         if data.get("normalizer") is not None:
-            raise FormatError(f"{path}: the normalizer {_names(data['normalizer'])} is not known; byte-level BPE has none")
+            raise FormatError(f"the normalizer {_names(data['normalizer'])} is not known; byte-level BPE has none")
         container = tokenizer.byte_level(tokens, merges, set(added))
         container.unk_id = model["vocab"].get(model.get("unk_token"), -1)
-        container.pre = _words(path, data.get("pre_tokenizer"))
+        container.pre = _words(data.get("pre_tokenizer"))
         container.flags = tokenizer.FLAG_WHOLE_WORDS if model.get("ignore_merges") else 0
     container.notes = notes
-    return _finish(path.parent, container, tokens, _post_processor_begins_with(data.get("post_processor")))
+    return _finish(folder, container, tokens, _post_processor_begins_with(data.get("post_processor")))
 
 
-def _by_id(path: Path, vocab: dict[str, int], added: dict[int, str]) -> list[str]:
+def _by_id(vocab: dict[str, int], added: dict[int, str]) -> list[str]:
     """All tokens by id, "" where an id is not used."""
     by_id = {i: token for token, i in vocab.items()} | added
     n = max(by_id, default=-1) + 1
     if n == 0 or min(by_id) < 0 or n > 2 * len(by_id) + 1024:
-        raise FormatError(f"{path}: {len(by_id)} pieces with ids up to {n - 1}; expected ids from 0 on")
+        raise FormatError(f"{len(by_id)} pieces with ids up to {n - 1}; expected ids from 0 on")
     return [by_id.get(i, "") for i in range(n)]
 
 
@@ -114,31 +116,33 @@ def _names(part: dict[str, Any]) -> str:
     return " + ".join(step["type"] for step in steps)
 
 
-def _space_before(path: Path, data: dict[str, Any], notes: list[str]) -> bool:
+def _space_before(data: dict[str, Any], notes: list[str]) -> bool:
     """Does a space go before the text? Raises FormatError unless spaces become U+2581 and nothing else happens."""
-    before = each = escaped = False
+    before = each = escaped = metaspace = False
     for step in _steps(data.get("normalizer"), "normalizers"):
         if step == {"type": "Prepend", "prepend": _SPACE}:
             before = each = True
         elif step == {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}:
             escaped = True
         else:
-            raise FormatError(f"{path}: the normalizer {step['type']} is not known")
+            raise FormatError(f"the normalizer {step['type']} is not known")
     for step in _steps(data.get("pre_tokenizer"), "pretokenizers"):
         if step["type"] != "Metaspace" or step.get("replacement") != _SPACE or step.get("split", True):
-            raise FormatError(f"{path}: the pre-tokenizer {step} is not known")
+            raise FormatError(f"the pre-tokenizer {step} is not known")
         scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
         before = before or scheme != "never"
         each = each or scheme == "always"
-        escaped = True
+        escaped = metaspace = True
     if not escaped:
-        raise FormatError(f"{path}: spaces do not become U+2581, which is not known with byte fallback")
+        raise FormatError(f"spaces do not become U+2581, which is not known with byte fallback")
     if each:
         notes.append("the source puts a space after each special piece in a text too; here one goes before the text only")
+    if metaspace and before:
+        notes.append("the source puts no space before a text that begins with one; here one is put there, as SentencePiece does")
     return before
 
 
-def _words(path: Path, pre_tokenizer: dict[str, Any] | None) -> int:
+def _words(pre_tokenizer: dict[str, Any] | None) -> int:
     """The container's number for how text is cut into words."""
     steps = _steps(pre_tokenizer, "pretokenizers")
     if steps and steps[-1]["type"] == "ByteLevel" and not steps[-1].get("add_prefix_space", True):
@@ -153,7 +157,7 @@ def _words(path: Path, pre_tokenizer: dict[str, Any] | None) -> int:
             if known is not None and split["behavior"] == "Isolated" and not split["invert"]:
                 return known
     described = json.dumps(pre_tokenizer, ensure_ascii=False)
-    raise FormatError(f"{path}: the pre-tokenizer {described} is not known")
+    raise FormatError(f"the pre-tokenizer {described} is not known")
 
 
 def _post_processor_begins_with(processor: dict[str, Any] | None) -> str | None:
@@ -210,21 +214,25 @@ def read_model(path: Path) -> TokenizerFile:
     """tokenizer.model, with what the files beside it say. Raises FormatError or OSError."""
     model = sentencepiece_model.read(path)
     added = _load(path.parent / "tokenizer_config.json").get("added_tokens_decoder") or {}
-    tokens = list(model.tokens)
     try:
-        for i, content in sorted((int(i), _text(entry)) for i, entry in added.items()):
-            if content is None or i > len(tokens):
-                raise FormatError(f"{path}: added token {i} does not continue the {len(tokens)} pieces")
-            if i == len(tokens):
-                tokens.append(content)
-            elif tokens[i] != content:
-                raise FormatError(f"{path}: added token {i} is {content!r}, but {tokens[i]!r} there")
-            model.special.add(i)
-        scores = np.concatenate([model.scores, np.zeros(len(tokens) - len(model.scores))])
-        container = tokenizer.sentencepiece(tokens, scores, model.special, model.byte_ids, model.unused)
-        container.unk_id = model.unk_id
-        container.flags = tokenizer.FLAG_SPACE_BEFORE if model.space_before else 0
-        begins_with = "<s>" if "<s>" in tokens else None
-        return _finish(path.parent, container, tokens, begins_with)
+        return _from_model(path.parent, model, {int(i): _text(entry) for i, entry in added.items()})
     except (TypeError, AttributeError, ValueError) as error:
-        raise FormatError(f"{path}: the files beside it are not as expected: {error}") from None
+        raise FormatError(f"the files beside it are not as expected: {error}") from None
+
+
+def _from_model(folder: Path, model: SentencePieceModel, added: dict[int, str | None]) -> TokenizerFile:
+    tokens = list(model.tokens)
+    special = set(model.special)
+    for i, content in sorted(added.items()):
+        if content is None or i > len(tokens):
+            raise FormatError(f"added token {i} does not continue the {len(tokens)} pieces")
+        if i == len(tokens):
+            tokens.append(content)
+        elif tokens[i] != content:
+            raise FormatError(f"added token {i} is {content!r}, which is {tokens[i]!r} here")
+        special.add(i)
+    scores = np.concatenate([model.scores, np.zeros(len(tokens) - len(model.scores))])
+    container = tokenizer.sentencepiece(tokens, scores, special, model.byte_ids, model.unused)
+    container.unk_id = model.unk_id
+    container.flags = tokenizer.FLAG_SPACE_BEFORE if model.space_before else 0
+    return _finish(folder, container, tokens, "<s>" if "<s>" in tokens else None)

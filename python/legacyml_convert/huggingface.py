@@ -35,9 +35,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not JSON: {error}") from None
+        raise FormatError(f"{path.name}: not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise FormatError(f"{path}: expected a JSON object")
+        raise FormatError(f"{path.name}: expected a JSON object")
     return value
 
 
@@ -45,7 +45,6 @@ class _Config:
     """config.json with checked access."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self.values = read_json(path)
 
     def get(self, key: str, kind: type, default: Any = None, values: dict[str, Any] | None = None) -> Any:
@@ -54,11 +53,11 @@ class _Config:
         if value is None:
             value = default
         if value is None:
-            raise FormatError(f"{self.path}: {key} is missing")
+            raise FormatError(f"config.json: {key} is missing")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise FormatError(f"{self.path}: {key} is {value!r}; expected {kind.__name__}")
+            raise FormatError(f"config.json: {key} is {value!r}; expected {kind.__name__}")
         return value
 
 
@@ -87,7 +86,7 @@ def read(folder: Path) -> Source:
     header.check_source()
     head_dim = config.get("head_dim", int, header.head_dim)
     if head_dim != header.head_dim:
-        raise ShapeError(f"{config.path}: head_dim is {head_dim}; it must be hidden_size / num_attention_heads = {header.head_dim}")
+        raise ShapeError(f"config.json: head_dim is {head_dim}; it must be hidden_size / num_attention_heads = {header.head_dim}")
     factors = _rope_factors(config, rope, header)
     notes: list[str] = []
     header, tensors = _tensors(folder, header, notes)
@@ -101,19 +100,19 @@ def _refuse_other_models(config: _Config) -> None:
     """FormatError for whatever makes it another function than Llama's."""
     model_type = config.get("model_type", str)
     if model_type != "llama":
-        raise FormatError(f"{config.path}: model_type is {model_type}; only llama can be converted")
+        raise FormatError(f"config.json: model_type is {model_type}; only llama can be converted")
     architectures = config.get("architectures", list, ["LlamaForCausalLM"])
     if architectures != ["LlamaForCausalLM"]:
-        raise FormatError(f"{config.path}: the architecture is {architectures}; expected LlamaForCausalLM")
+        raise FormatError(f"config.json: the architecture is {architectures}; expected LlamaForCausalLM")
     activation = config.get("hidden_act", str, "silu")
     if activation not in ("silu", "swish"):
-        raise FormatError(f"{config.path}: hidden_act is {activation}; expected silu")
+        raise FormatError(f"config.json: hidden_act is {activation}; expected silu")
     for key in ("attention_bias", "mlp_bias"):
         if config.get(key, bool, False):
-            raise FormatError(f"{config.path}: {key} is true; biases cannot be represented")
+            raise FormatError(f"config.json: {key} is true; biases cannot be represented")
     for key in ("sliding_window", "quantization_config"):
         if config.values.get(key) is not None:
-            raise FormatError(f"{config.path}: {key} is set, which cannot be represented")
+            raise FormatError(f"config.json: {key} is set, which cannot be represented")
 
 
 def _rope_factors(config: _Config, rope: dict[str, Any], header: Header) -> np.ndarray | None:
@@ -125,10 +124,10 @@ def _rope_factors(config: _Config, rope: dict[str, Any], header: Header) -> np.n
     for values in (config.values, rope):
         part = config.get("partial_rotary_factor", float, 1.0, values)
         if part != 1:
-            raise FormatError(f"{config.path}: partial_rotary_factor is {part:g}; only 1 can be represented")
+            raise FormatError(f"config.json: partial_rotary_factor is {part:g}; only 1 can be represented")
     kind = config.get("rope_type", str, config.get("type", str, "default", rope), rope)
     if any(isinstance(value, dict) for value in rope.values()):
-        raise FormatError(f"{config.path}: the rope parameters differ between layers, which cannot be represented")
+        raise FormatError(f"config.json: the rope parameters differ between layers, which cannot be represented")
     if kind == "default":
         return None
     if kind == "linear":
@@ -142,7 +141,7 @@ def _rope_factors(config: _Config, rope: dict[str, Any], header: Header) -> np.n
             number("high_freq_factor"),
             number("original_max_position_embeddings"),
         )
-    raise FormatError(f"{config.path}: rope scaling {kind} cannot be represented; linear and llama3 can")
+    raise FormatError(f"config.json: rope scaling {kind} cannot be represented; linear and llama3 can")
 
 
 def _files(folder: Path) -> dict[str, SafetensorsFile]:
@@ -153,22 +152,22 @@ def _files(folder: Path) -> dict[str, SafetensorsFile]:
         return dict.fromkeys(file.names(), file)
     index = folder / _INDEX
     if not index.is_file():
-        raise FormatError(f"{folder}: neither model.safetensors nor {_INDEX} is there; other weight files are not read")
+        raise FormatError(f"neither model.safetensors nor {_INDEX} is there; other weight files are not read")
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise FormatError(f"{index}: weight_map is missing, or no map from tensors to files")
+        raise FormatError(f"{_INDEX}: weight_map is missing, or no map from tensors to files")
     shards: dict[str, SafetensorsFile] = {}
     for tensor, name in weight_map.items():
         if Path(name).name != name:
-            raise FormatError(f"{index}: {name!r} is not the name of a file in this folder")
+            raise FormatError(f"{_INDEX}: {name!r} is not the name of a file in this folder")
         if name not in shards:
             shards[name] = SafetensorsFile(folder / name)
         if tensor not in shards[name].names():
-            raise FormatError(f"{index}: tensor {tensor} is not in {name}")
+            raise FormatError(f"{_INDEX}: tensor {tensor} is not in {name}")
     for name, shard in shards.items():
         unlisted = sorted(shard.names() - set(weight_map))
         if unlisted:
-            raise FormatError(f"{index}: tensor {unlisted[0]} of {name} is not listed")
+            raise FormatError(f"{_INDEX}: tensor {unlisted[0]} of {name} is not listed")
     return {tensor: shards[name] for tensor, name in weight_map.items()}
 
 
@@ -178,7 +177,7 @@ def _tensors(folder: Path, header: Header, notes: list[str]) -> tuple[Header, di
 
     def get(name: str, order: np.ndarray | None = None) -> Tensor:
         if name not in files:
-            raise FormatError(f"{folder}: tensor {name} is missing")
+            raise FormatError(f"tensor {name} is missing")
         return files[name].tensor(name, order)
 
     tensors = {}
@@ -193,16 +192,16 @@ def _tensors(folder: Path, header: Header, notes: list[str]) -> tuple[Header, di
         used.add(_NAMES["wcls"])
         if not _equal(tensors["tok_emb"], get(_NAMES["wcls"])):
             raise FormatError(
-                f"{folder}: tie_word_embeddings is true, but lm_head.weight is there and differs from the embedding"
+                f"tie_word_embeddings is true, but lm_head.weight is there and differs from the embedding"
             )
     # Old checkpoints store the rotary frequencies, which follow from the configuration.
     extra = sorted(name for name in set(files) - used if not name.endswith("rotary_emb.inv_freq"))
     if extra:
         what = "a bias, which" if extra[0].endswith(".bias") else "a tensor that"
-        raise FormatError(f"{folder}: {extra[0]} is {what} cannot be represented")
+        raise FormatError(f"{extra[0]} is {what} cannot be represented")
     rows = tensors["tok_emb"].rows
     if rows < header.vocab:
-        raise ShapeError(f"{folder}: tensor {_NAMES['tok_emb']} has {rows} rows; vocab_size is {header.vocab}")
+        raise ShapeError(f"tensor {_NAMES['tok_emb']} has {rows} rows; vocab_size is {header.vocab}")
     if rows > header.vocab:
         notes.append(f"vocab_size is {header.vocab} in config.json, the embedding has {rows} rows")
     return header.with_vocab(rows), tensors

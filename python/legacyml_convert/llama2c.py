@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .errors import FormatError, ShapeError
+from .errors import FormatError, ShapeError, about
 from .mlb import Header
 from .source import Source, Tensor
 from .tokenizer import TokenizerFile, read_plain
@@ -30,22 +30,22 @@ def read(path: Path) -> Source:
     with open(path, "rb") as stream:
         head = stream.read(_VERSIONED_HEADER)
     if len(head) < _V0.size:
-        raise FormatError(f"{path}: {size} bytes are too few for a llama2.c checkpoint, whose header has {_V0.size}")
+        raise FormatError(f"{size} bytes are too few for a llama2.c checkpoint, whose header has {_V0.size}")
     version, group = 0, 0
     if struct.unpack_from("<I", head)[0] == MAGIC:
         if len(head) < _VERSIONED_HEADER:
-            raise FormatError(f"{path}: {size} bytes; the header alone has {_VERSIONED_HEADER}: the file is cut off")
+            raise FormatError(f"{size} bytes; the header alone has {_VERSIONED_HEADER}: the file is cut off")
         version = struct.unpack_from("<i", head, 4)[0]
         if version == 1:
             *values, shared = _V1.unpack_from(head)[2:]
         elif version == 2:
             *values, shared, group = _V2.unpack_from(head)[2:]
             if group < 1:
-                raise FormatError(f"{path}: the group size is {group}; it must be positive")
+                raise FormatError(f"the group size is {group}; it must be positive")
         else:
-            raise FormatError(f"{path}: llama2.c checkpoint version {version}; versions 0, 1 and 2 are known")
+            raise FormatError(f"llama2.c checkpoint version {version}; versions 0, 1 and 2 are known")
         if shared not in (0, 1):
-            raise FormatError(f"{path}: the shared classifier flag is {shared}; it must be 0 or 1")
+            raise FormatError(f"the shared classifier flag is {shared}; it must be 0 or 1")
         start = _VERSIONED_HEADER
     else:
         values = list(_V0.unpack_from(head))
@@ -59,12 +59,12 @@ def read(path: Path) -> Source:
     try:
         header.check_source()
     except FormatError as error:
-        raise FormatError(f"{path}: no llama2.c checkpoint, or damaged: {error}") from None
+        raise FormatError(f"no llama2.c checkpoint, or damaged: {error}") from None
 
     places, end = _places(header, version, group, start)
     if size != end:
         state = "cut off" if size < end else "too long"
-        raise FormatError(f"{path}: the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint")
+        raise FormatError(f"the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint")
     data = np.memmap(path, dtype=np.uint8, mode="r")
     tensors = {}
     for name, rows, cols, _ in header.shapes():
@@ -82,7 +82,8 @@ def _tokenizer_beside(path: Path, vocab: int, notes: list[str]) -> TokenizerFile
     beside = path.parent / "tokenizer.bin"
     if not beside.is_file():
         return None
-    found = read_plain(beside)
+    with about(beside.name):
+        found = read_plain(beside)
     if found.n_pieces > vocab:
         notes.append(f"{beside} has {found.n_pieces} pieces, the model only {vocab} embedding rows: it is not taken")
         return None

@@ -12,7 +12,7 @@ from typing import BinaryIO, Iterable, Iterator
 import numpy as np
 
 from . import quant
-from .errors import ConvertError, FormatError, ShapeError
+from .errors import FormatError, ShapeError, about
 
 MAGIC = b"MLB1"
 VERSION = 1
@@ -246,10 +246,8 @@ class MlbFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         with open(path, "rb") as stream:
-            try:
+            with about(path):
                 self.header = Header.unpack(stream.read(HEADER_BYTES))
-            except ConvertError as error:
-                raise type(error)(f"{os.fspath(path)}: {error}") from None
             size = stream.seek(0, os.SEEK_END)
         slots = self.header.layout()
         if size != slots[-1].end:

@@ -29,7 +29,7 @@ class SafetensorsFile:
             with safetensors.safe_open(path, "np"):
                 pass
         except safetensors.SafetensorError as error:
-            raise FormatError(f"{path}: not a whole safetensors file: {error}") from None
+            raise FormatError(f"{path.name}: not a whole safetensors file: {error}") from None
         with open(path, "rb") as stream:
             length = struct.unpack("<Q", stream.read(8))[0]
             self._entries = json.loads(stream.read(length))
@@ -49,10 +49,10 @@ class SafetensorsFile:
         entry = self._entries[name]
         stored = _STORED.get(entry["dtype"])
         if stored is None:
-            raise FormatError(f"{self.path}: tensor {name} has type {entry['dtype']}; {', '.join(_STORED)} can be converted")
+            raise FormatError(f"{self.path.name}: tensor {name} has type {entry['dtype']}; {', '.join(_STORED)} can be converted")
         shape = entry["shape"]
         if len(shape) not in (1, 2):
-            raise ShapeError(f"{self.path}: tensor {name} has {len(shape)} dimensions; expected one or two")
+            raise ShapeError(f"{self.path.name}: tensor {name} has {len(shape)} dimensions; expected one or two")
         rows, cols = shape if len(shape) == 2 else (1, shape[0])
         begin, end = entry["data_offsets"]
         values = self._data[self._start + begin : self._start + end].view(stored).reshape(rows, cols)

@@ -71,13 +71,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def read(path: Path) -> SentencePieceModel:
     """Raises FormatError or OSError."""
+    data = path.read_bytes()
     try:
-        return _parse(path, path.read_bytes())
-    except (ValueError, IndexError, TypeError, struct.error) as error:
-        raise FormatError(f"{path}: not a SentencePiece model: {error}") from None
+        return _parse(data)
+    except (ValueError, IndexError, TypeError, AttributeError, struct.error) as error:
+        raise FormatError(f"not a SentencePiece model: {error}") from None
 
 
-def _parse(path: Path, data: bytes) -> SentencePieceModel:
+def _parse(data: bytes) -> SentencePieceModel:
     tokens: list[str] = []
     scores: list[float] = []
     types: list[int] = []
@@ -96,9 +97,9 @@ def _parse(path: Path, data: bytes) -> SentencePieceModel:
     if not tokens:
         raise ValueError("it has no pieces")
     if model_type != _BPE:
-        raise FormatError(f"{path}: SentencePiece model type {model_type} is not known; BPE (2) is")
+        raise FormatError(f"SentencePiece model type {model_type} is not known; BPE (2) is")
     if normalizer.get(_NORMALIZER_TABLE) or normalizer.get(_NORMALIZER_TRIM, 1) or not normalizer.get(_NORMALIZER_ESCAPE, 1):
-        raise FormatError(f"{path}: the SentencePiece normalizer changes the text, which cannot be represented")
+        raise FormatError("the SentencePiece normalizer changes the text, which cannot be represented")
 
     def ids(*kinds: int) -> set[int]:
         return {i for i, kind in enumerate(types) if kind in kinds}

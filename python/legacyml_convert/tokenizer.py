@@ -42,24 +42,24 @@ def read_plain(path: Path) -> TokenizerFile:
     """A tokenizer.bin of llama2.c as it is. Raises FormatError unless it consists of whole records with finite scores."""
     data = path.read_bytes()
     if len(data) < 4:
-        raise FormatError(f"{path}: {len(data)} bytes are too few for a tokenizer")
+        raise FormatError(f"{len(data)} bytes are too few for a tokenizer")
     at = 4
     count = 0
     while at < len(data):
         if len(data) - at < 8:
-            raise FormatError(f"{path}: the file ends within piece {count}: it is cut off, or no tokenizer")
+            raise FormatError(f"the file ends within piece {count}: it is cut off, or no tokenizer")
         score, length = struct.unpack_from("<fi", data, at)
         at += 8
         if not 1 <= length <= _MAX_PIECE:
-            raise FormatError(f"{path}: piece {count} has length {length}; 1 to {_MAX_PIECE} is allowed: it is no tokenizer.bin")
+            raise FormatError(f"piece {count} has length {length}; 1 to {_MAX_PIECE} is allowed: it is no tokenizer.bin")
         if not math.isfinite(score):
-            raise FormatError(f"{path}: the score of piece {count} is not finite")
+            raise FormatError(f"the score of piece {count} is not finite")
         if length > len(data) - at:
-            raise FormatError(f"{path}: piece {count} has {length} bytes, the file only {len(data) - at} more: it is cut off")
+            raise FormatError(f"piece {count} has {length} bytes, the file only {len(data) - at} more: it is cut off")
         at += length
         count += 1
     if count == 0:
-        raise FormatError(f"{path}: no pieces at all")
+        raise FormatError(f"no pieces at all")
     return TokenizerFile(data, count, "plain tokenizer.bin")
 
 
@@ -135,13 +135,13 @@ def read_container(path: Path) -> TokenizerFile:
     data = path.read_bytes()
     lists = _HEADER.size + 256 * 4
     if len(data) < lists or data[:4] != CONTAINER_MAGIC:
-        raise FormatError(f"{path}: not a tokenizer container: it must begin with {CONTAINER_MAGIC!r} and have {lists} bytes or more")
+        raise FormatError(f"not a tokenizer container: it must begin with {CONTAINER_MAGIC!r} and have {lists} bytes or more")
     _, version, _, n, _, _, _, _, n_stop, n_special, system_bytes, pieces_bytes, _ = _HEADER.unpack_from(data)
     if version != VERSION:
-        raise FormatError(f"{path}: tokenizer container version {version}; this program knows version {VERSION}")
+        raise FormatError(f"tokenizer container version {version}; this program knows version {VERSION}")
     expected = lists + 4 * (n_stop + n_special) + system_bytes + 8 * n + pieces_bytes
     if len(data) != expected:
-        raise FormatError(f"{path}: the tokenizer has {len(data)} bytes, its header asks for {expected}")
+        raise FormatError(f"the tokenizer has {len(data)} bytes, its header asks for {expected}")
     return TokenizerFile(data, n, "container, copied")
 
 

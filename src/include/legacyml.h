@@ -120,7 +120,8 @@ ML_API void ml_tokenizer_close(ml_tokenizer *tokenizer);
 #define ML_ENCODE_EXTRA 4
 
 /* text: n_bytes bytes of UTF-8; anything else, NUL too, is taken byte by byte. At most `capacity` ids are written, *n_ids
- * is how many the text has; if that is more than capacity the call is ML_E_ARG. Allocates scratch memory and frees it. */
+ * is how many the text has; if that is more than capacity the call is ML_E_ARG. ML_E_FORMAT: the text has a byte that the tokenizer has
+ * no id for, nor one for what is unknown. Allocates scratch memory and frees it. */
 ML_API ml_status ml_tokenizer_encode(const ml_tokenizer *tokenizer, const char *text, size_t n_bytes, uint32_t flags,
                                      int32_t *ids, size_t capacity, size_t *n_ids, ml_error *err);
 /* The bytes of one id, not terminated and not always whole characters; valid as long as the tokenizer. `previous` is
