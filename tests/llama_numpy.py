@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from typing import Callable
+from collections.abc import Sequence
 
 import numpy as np
 

@@ -21,9 +21,7 @@ from test_convert import hf_folder, hf_tensors, make_header, make_weights, run, 
 from legacyml_convert import ConvertError, MlbFile, cli, quant
 from legacyml_convert.tokenizer import TokenizerFile
 
-LLAMA3_REGEX = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+LLAMA3_REGEX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPECIAL = ["<unk>", "<s>", "</s>"]
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -89,7 +87,11 @@ class Container:
             return [self.pieces.index(data)]
         symbols = [bytes([byte]) for byte in data] if self.kind == 2 else [character.encode() for character in word]
         while True:
-            pairs = [(-self.scores[joined[a + b]], i) for i, (a, b) in enumerate(zip(symbols, symbols[1:])) if a + b in joined]
+            pairs = [
+                (-self.scores[joined[a + b]], i)
+                for i, (a, b) in enumerate(zip(symbols, symbols[1:]))
+                if a + b in joined
+            ]
             if not pairs:
                 break
             i = min(pairs)[1]
@@ -149,7 +151,9 @@ def byte_level(pre: pre_tokenizers.PreTokenizer, ignore_merges: bool = False) ->
     made.pre_tokenizer = pre
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=600, special_tokens=SPECIAL, initial_alphabet=alphabet))
+    made.train_from_iterator(
+        corpus(), trainers.BpeTrainer(vocab_size=600, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    )
     made.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)])
     return made
 
@@ -193,7 +197,10 @@ def check_ids(container: Container, reference: tokenizers.Tokenizer) -> None:
 PRE = {
     1: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     2: pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     ),
     3: pre_tokenizers.Sequence(
         [
@@ -276,8 +283,16 @@ def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
     folder = tmp_path_factory.mktemp("sp")
     (folder / "text").write_text("\n".join(corpus()))
-    options = dict(input=str(folder / "text"), vocab_size=600, model_type="bpe", byte_fallback=True, normalization_rule_name="identity")
-    options |= dict(remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True, character_coverage=0.99)
+    options = dict(
+        input=str(folder / "text"),
+        vocab_size=600,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+    )
+    options |= dict(
+        remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True, character_coverage=0.99
+    )
     trainer.train(model_prefix=str(folder / "tokenizer"), user_defined_symbols=["<tool>"], minloglevel=2, **options)
     return folder / "tokenizer.model"
 
@@ -296,7 +311,8 @@ def test_sentencepiece(tmp_path: Path, sentencepiece_model: Path) -> None:
 
     n = library.get_piece_size()
     kinds = [
-        2 if library.is_unknown(i) else 3 if library.is_control(i) else 6 if library.is_byte(i) else 4 if i == 3 else 1 for i in range(n)
+        2 if library.is_unknown(i) else 3 if library.is_control(i) else 6 if library.is_byte(i) else 4 if i == 3 else 1
+        for i in range(n)
     ]
 
     def add(writer: gguf.GGUFWriter) -> None:
@@ -385,7 +401,14 @@ def test_unknown_tokenizers_are_refused(tmp_path: Path) -> None:
     refused(fallback, "NFKC", normalizer=dict(type="NFKC"))
     refused(fallback, "Metaspace", pre_tokenizer={**fallback["pre_tokenizer"], "split": True})
     refused(fallback, "U+2581", pre_tokenizer=None)
-    for broken in ("[]", "{}", '{"model": 1}', '{"model": {"vocab": [], "merges": 3}}', "{", '{"model": {"vocab": {"a": "b"}, "merges": []}}'):
+    for broken in (
+        "[]",
+        "{}",
+        '{"model": 1}',
+        '{"model": {"vocab": [], "merges": 3}}',
+        "{",
+        '{"model": {"vocab": {"a": "b"}, "merges": []}}',
+    ):
         with pytest.raises(ConvertError):
             cli.read_tokenizer(folder_with(tmp_path, broken))
 
@@ -411,7 +434,10 @@ def test_unknown_gguf_tokenizers_are_refused(tmp_path: Path, capsys: pytest.Capt
         (with_tokenizer("llama", None), "tokenizer.ggml.scores is missing"),
         (with_tokenizer("gpt2", "gpt-2", types=[1, 1, 1]), "4 tokens with 3 types"),
         (with_tokenizer("gpt2", "gpt-2", merges=["a x"]), "'ax'"),
-        (with_tokenizer("gpt2", "gpt-2", tokens=["a", "b", "c", "ab", "d"], types=[1] * 5), "5 pieces, the model has 4"),
+        (
+            with_tokenizer("gpt2", "gpt-2", tokens=["a", "b", "c", "ab", "d"], types=[1] * 5),
+            "5 pieces, the model has 4",
+        ),
     ]
     for add, words in faults:
         write_gguf(tmp_path / "m.gguf", header, make_weights(header), add=add)
@@ -427,7 +453,9 @@ def test_unknown_gguf_tokenizers_are_refused(tmp_path: Path, capsys: pytest.Capt
 def plain(n: int) -> bytes:
     """tokenizer.bin with n pieces."""
     pieces = [b"<unk>", b"<s>", b"</s>", *(b"p%d" % i for i in range(n - 3))]
-    return struct.pack("<I", 9) + b"".join(struct.pack("<fi", -float(i), len(piece)) + piece for i, piece in enumerate(pieces))
+    return struct.pack("<I", 9) + b"".join(
+        struct.pack("<fi", -float(i), len(piece)) + piece for i, piece in enumerate(pieces)
+    )
 
 
 @pytest.mark.parametrize("where", ["beside", "option", "folder"])
@@ -495,7 +523,7 @@ def test_damaged_plain_files(tmp_path: Path) -> None:
     for cut in range(len(good)):
         found = read(path, good[:cut])
         # Nothing in the format tells a file that ends between two pieces from a whole one.
-        assert (found.n_pieces == ends.index(cut) + 1 if found else cut not in ends), cut
+        assert found.n_pieces == ends.index(cut) + 1 if found else cut not in ends, cut
     for length in (0, -1, 2**31 - 1, 70000):
         assert read(path, good[:8] + struct.pack("<i", length) + good[12:]) is None
     for score in (np.nan, np.inf):
@@ -506,7 +534,11 @@ def test_cut_tokenizers(tmp_path: Path, sentencepiece_model: Path) -> None:
     """tokenizer.json, tokenizer.model and a container, cut at every byte up to 4 KiB and at some places beyond."""
     text = byte_level(PRE[1]).to_str().encode()
     container = cli.read_tokenizer(folder_with(tmp_path, text.decode())).data
-    for name, blob in (("tokenizer.json", text), ("tokenizer.model", sentencepiece_model.read_bytes()), ("c.tokenizer.bin", container)):
+    for name, blob in (
+        ("tokenizer.json", text),
+        ("tokenizer.model", sentencepiece_model.read_bytes()),
+        ("c.tokenizer.bin", container),
+    ):
         whole = read(tmp_path / name, blob)
         assert whole is not None
         for cut in [*range(min(4096, len(blob))), *range(4096, len(blob), 997), len(blob) - 1]:

@@ -25,14 +25,24 @@ def blocks() -> np.ndarray:
     rng = np.random.default_rng(5)
     rows = [rng.standard_normal(32) * 10.0**e for e in range(-20, 38) for _ in range(4)]
     rows += [np.zeros(32), np.full(32, -0.0), np.ones(32), -np.ones(32), np.eye(32)[3], -np.eye(32)[31]]
-    rows += [np.arange(32) - 15.5, (np.arange(32) - 16) / 127 * 2, np.abs(rng.standard_normal(32)), -np.abs(rng.standard_normal(32))]
+    rows += [
+        np.arange(32) - 15.5,
+        (np.arange(32) - 16) / 127 * 2,
+        np.abs(rng.standard_normal(32)),
+        -np.abs(rng.standard_normal(32)),
+    ]
     rows += [np.full(32, 2.0**-149), rng.standard_normal(32) * 1e-40, rng.standard_normal(32) * 2.0**-46]
     # d of Q8_0 and of Q4_0 on both sides of 2^-50.
-    rows += [np.linspace(-1, 1, 32) * SMALLEST * f for f in (126.9, 127, 127.1, 254, 6.9, 7, 7.4, 7.5, 7.6, 8, 8.4, 8.5, 8.6)]
+    rows += [
+        np.linspace(-1, 1, 32) * SMALLEST * f for f in (126.9, 127, 127.1, 254, 6.9, 7, 7.4, 7.5, 7.6, 8, 8.4, 8.5, 8.6)
+    ]
     top = float(np.finfo(F).max)
     rows += [np.linspace(-top, top, 32), np.where(np.arange(32) == 7, top, 1e-30), np.full(32, -top)]
     # Exact ties: x * 127 / amax is a half for amax 127.
-    rows += [np.where(np.arange(32) == 0, 127.0, np.arange(32) + 0.5), np.where(np.arange(32) == 0, -127.0, -np.arange(32) - 0.5)]
+    rows += [
+        np.where(np.arange(32) == 0, 127.0, np.arange(32) + 0.5),
+        np.where(np.arange(32) == 0, -127.0, -np.arange(32) - 0.5),
+    ]
     for size in (1.0, 9.0, 100.0):
         row = rng.standard_normal(32)
         row[11] = size * 9
@@ -193,7 +203,9 @@ def test_q4_divergence_on_a_real_model(data: Path) -> None:
     mean = {}
     for kind in ("ours", "max", "ggml"):
         weights = quantized(kind)
-        rows = [kl(logits, forward(weights, source.header, tokens, quantized_activations)) for tokens, logits in sequences]
+        rows = [
+            kl(logits, forward(weights, source.header, tokens, quantized_activations)) for tokens, logits in sequences
+        ]
         mean[kind] = float(np.mean(np.concatenate(rows)))
     assert 0.01 < mean["ours"] <= 0.75 * mean["max"], mean
     assert mean["ours"] <= 0.92 * mean["ggml"], mean

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from . import gguf_file, hf_tokenizer, huggingface, llama2c, mlb, tokenizer
 from .convert import convert, tokenizer_path
@@ -63,14 +63,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Convert a Llama-style checkpoint to .mlb, and its tokenizer with it.",
         epilog="Exit status: 0 done, 2 usage, 3 a file cannot be read or written, 4 format, 5 sizes that do not fit.",
     )
-    parser.add_argument("input", metavar="INPUT", type=Path, help="llama2.c checkpoint, Hugging Face folder or GGUF file")
+    parser.add_argument(
+        "input", metavar="INPUT", type=Path, help="llama2.c checkpoint, Hugging Face folder or GGUF file"
+    )
     parser.add_argument("out", metavar="OUT.mlb", type=Path, help="the tokenizer goes to OUT.tokenizer.bin")
     parser.add_argument("--type", choices=sorted(mlb.TYPE_NAMES), default="q8_0", help="weight type (default: q8_0)")
     parser.add_argument(
         "--emb-type", choices=["same", "q8_0"], default="same", help="type of embedding and classifier (default: same)"
     )
     parser.add_argument(
-        "--tokenizer", metavar="FILE", type=Path, help="tokenizer.bin, tokenizer.json, tokenizer.model, .tokenizer.bin or GGUF"
+        "--tokenizer",
+        metavar="FILE",
+        type=Path,
+        help="tokenizer.bin, tokenizer.json, tokenizer.model, .tokenizer.bin or GGUF",
     )
     parser.add_argument("--version", action="version", version=f"legacyml-convert {__version__}")
     return parser

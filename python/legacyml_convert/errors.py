@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import Callable, Iterator
+from collections.abc import Iterator
+from typing import Callable
 
 EXIT_IO = 3
 EXIT_INTERRUPTED = 130

@@ -59,7 +59,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         if path.stat().st_size == 0:
-            raise FormatError(f"the file is empty")
+            raise FormatError("the file is empty")
         try:
             with np.errstate(all="ignore"):
                 reader = _Reader(path)
@@ -75,7 +75,7 @@ class _File:
         if size > end:
             raise FormatError(f"the file has {size} bytes, its header asks for {end}")
         if any(tensor.data_offset < reader.data_offset for tensor in reader.tensors):
-            raise FormatError(f"a tensor lies outside the data section")
+            raise FormatError("a tensor lies outside the data section")
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The value of a key, checked; the default if there is none, FormatError if that is None."""
@@ -140,7 +140,10 @@ def read(path: Path) -> Source:
         length = get(key, int, header.head_dim)
         if length != header.head_dim:
             raise ShapeError(f"{key} is {length}; it must be dim / n_heads = {header.head_dim}")
-    for key, meaning in (("expert_count", "mixture of experts"), ("attention.sliding_window", "sliding-window attention")):
+    for key, meaning in (
+        ("expert_count", "mixture of experts"),
+        ("attention.sliding_window", "sliding-window attention"),
+    ):
         if get(key, int, 0) != 0:
             raise FormatError(f"llama.{key} is {get(key, int)}: {meaning} cannot be represented")
     factors = _rope_factors(file, header)
@@ -181,7 +184,7 @@ def read_tokenizer(path: Path) -> TokenizerFile:
     """Only the tokenizer of a GGUF file. Raises FormatError or OSError."""
     found = _tokenizer(_File(path))
     if found is None:
-        raise FormatError(f"there is no tokenizer in this file")
+        raise FormatError("there is no tokenizer in this file")
     return found
 
 

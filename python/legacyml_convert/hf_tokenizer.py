@@ -16,9 +16,7 @@ from .tokenizer import Container, TokenizerFile
 
 _SPACE = "\u2581"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _PATTERNS = {_GPT2: tokenizer.WORDS_GPT2, _LLAMA3: tokenizer.WORDS_LLAMA3}
 
 
@@ -35,10 +33,8 @@ def read_folder(folder: Path) -> TokenizerFile | None:
     return None
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """A JSON object, empty if the file is missing."""
-    if not path.is_file():
-        return {}
+def load_object(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises FormatError or OSError."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -48,12 +44,16 @@ def _load(path: Path) -> dict[str, Any]:
     return value
 
 
+def _load_if_there(path: Path) -> dict[str, Any]:
+    return load_object(path) if path.is_file() else {}
+
+
 def read_json(path: Path) -> TokenizerFile:
     """tokenizer.json, with what the files beside it say about special tokens and chat. Raises FormatError or OSError."""
-    data = _load(path)
+    data = load_object(path)
     try:
         return _from_json(path.parent, data)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         raise FormatError(f"not a tokenizer.json as expected: {type(error).__name__} {error}") from None
 
 
@@ -69,7 +69,11 @@ def _from_json(folder: Path, data: dict[str, Any]) -> TokenizerFile:
     tokens = _by_id(model["vocab"], {i: entry["content"] for i, entry in added.items()})
     merges = [tokenizer.split_merge(merge, rank) for rank, merge in enumerate(model["merges"])]
     notes = []
-    trimmed = [entry["content"] for entry in added.values() if any(entry.get(key) for key in ("lstrip", "rstrip", "single_word"))]
+    trimmed = [
+        entry["content"]
+        for entry in added.values()
+        if any(entry.get(key) for key in ("lstrip", "rstrip", "single_word"))
+    ]
     if trimmed:
         notes.append(f"special piece {trimmed[0]!r} takes neighbouring spaces with it in the source, but not here")
 
@@ -134,11 +138,15 @@ def _space_before(data: dict[str, Any], notes: list[str]) -> bool:
         each = each or scheme == "always"
         escaped = metaspace = True
     if not escaped:
-        raise FormatError(f"spaces do not become U+2581, which is not known with byte fallback")
+        raise FormatError("spaces do not become U+2581, which is not known with byte fallback")
     if each:
-        notes.append("the source puts a space after each special piece in a text too; here one goes before the text only")
+        notes.append(
+            "the source puts a space after each special piece in a text too; here one goes before the text only"
+        )
     if metaspace and before:
-        notes.append("the source puts no space before a text that begins with one; here one is put there, as SentencePiece does")
+        notes.append(
+            "the source puts no space before a text that begins with one; here one is put there, as SentencePiece does"
+        )
     return before
 
 
@@ -180,10 +188,10 @@ def _finish(folder: Path, container: Container, tokens: list[str], begins_with: 
 
     begins_with: the piece that the tokenizer itself puts before a text.
     """
-    config = _load(folder / "tokenizer_config.json")
-    model = _load(folder / "config.json")
-    generation = _load(folder / "generation_config.json")
-    id_of = {token: i for i, token in enumerate(tokens)}
+    config = _load_if_there(folder / "tokenizer_config.json")
+    model = _load_if_there(folder / "config.json")
+    generation = _load_if_there(folder / "generation_config.json")
+    id_of = {token: i for i, token in enumerate(tokens) if token}
     bos = id_of.get(_text(config.get("bos_token")) or begins_with or "", model.get("bos_token_id"))
     container.bos_id = bos if isinstance(bos, int) and 0 <= bos < len(tokens) else -1
     add_bos = begins_with is not None and id_of.get(begins_with) == container.bos_id
@@ -192,7 +200,7 @@ def _finish(folder: Path, container: Container, tokens: list[str], begins_with: 
     if add_bos and container.bos_id >= 0:
         container.flags |= tokenizer.FLAG_BOS
 
-    stops = [id_of.get(_text(config.get("eos_token")) or "", -1)]
+    stops: list[Any] = [id_of.get(_text(config.get("eos_token")) or "", -1)]
     for values in (model, generation):
         eos = values.get("eos_token_id")
         stops += eos if isinstance(eos, list) else [eos]
@@ -213,7 +221,7 @@ def _finish(folder: Path, container: Container, tokens: list[str], begins_with: 
 def read_model(path: Path) -> TokenizerFile:
     """tokenizer.model, with what the files beside it say. Raises FormatError or OSError."""
     model = sentencepiece_model.read(path)
-    added = _load(path.parent / "tokenizer_config.json").get("added_tokens_decoder") or {}
+    added = _load_if_there(path.parent / "tokenizer_config.json").get("added_tokens_decoder") or {}
     try:
         return _from_model(path.parent, model, {int(i): _text(entry) for i, entry in added.items()})
     except (TypeError, AttributeError, ValueError) as error:

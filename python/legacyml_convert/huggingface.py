@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from . import hf_tokenizer
 from .errors import FormatError, ShapeError
+from .hf_tokenizer import load_object
 from .mlb import Header
 from .safetensors_file import SafetensorsFile
 from .source import CHUNK_ELEMENTS, Source, Tensor, linear_factors, llama3_factors
@@ -30,22 +30,11 @@ _NAMES = {"tok_emb": "model.embed_tokens.weight", "final_norm": "model.norm.weig
 _INDEX = "model.safetensors.index.json"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises FormatError or OSError."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path.name}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise FormatError(f"{path.name}: expected a JSON object")
-    return value
-
-
 class _Config:
     """config.json with checked access."""
 
     def __init__(self, path: Path) -> None:
-        self.values = read_json(path)
+        self.values = load_object(path)
 
     def get(self, key: str, kind: type, default: Any = None, values: dict[str, Any] | None = None) -> Any:
         """The value of a key; null counts as absent. Raises FormatError if there is none and no default."""
@@ -54,7 +43,7 @@ class _Config:
             value = default
         if value is None:
             raise FormatError(f"config.json: {key} is missing")
-        if kind is float and type(value) is int:
+        if kind is float and type(value) is int and abs(value) < 2**63:
             value = float(value)
         if type(value) is not kind:
             raise FormatError(f"config.json: {key} is {value!r}; expected {kind.__name__}")
@@ -68,9 +57,8 @@ def read(folder: Path) -> Source:
     n_heads = config.get("num_attention_heads", int)
     rope = config.get("rope_scaling", dict, config.get("rope_parameters", dict, {}))
     parameters = config.get("rope_parameters", dict, {})
-    theta = config.get(
-        "rope_theta", float, config.get("rope_theta", float, config.get("rope_theta", float, 10000.0), parameters), rope
-    )
+    holders = (values for values in (rope, parameters, config.values) if values.get("rope_theta") is not None)
+    theta = config.get("rope_theta", float, 10000.0, next(holders, {}))
     header = Header(
         dim=config.get("hidden_size", int),
         n_layers=config.get("num_hidden_layers", int),
@@ -86,7 +74,9 @@ def read(folder: Path) -> Source:
     header.check_source()
     head_dim = config.get("head_dim", int, header.head_dim)
     if head_dim != header.head_dim:
-        raise ShapeError(f"config.json: head_dim is {head_dim}; it must be hidden_size / num_attention_heads = {header.head_dim}")
+        raise ShapeError(
+            f"config.json: head_dim is {head_dim}; it must be hidden_size / num_attention_heads = {header.head_dim}"
+        )
     factors = _rope_factors(config, rope, header)
     notes: list[str] = []
     header, tensors = _tensors(folder, header, notes)
@@ -127,7 +117,7 @@ def _rope_factors(config: _Config, rope: dict[str, Any], header: Header) -> np.n
             raise FormatError(f"config.json: partial_rotary_factor is {part:g}; only 1 can be represented")
     kind = config.get("rope_type", str, config.get("type", str, "default", rope), rope)
     if any(isinstance(value, dict) for value in rope.values()):
-        raise FormatError(f"config.json: the rope parameters differ between layers, which cannot be represented")
+        raise FormatError("config.json: the rope parameters differ between layers, which cannot be represented")
     if kind == "default":
         return None
     if kind == "linear":
@@ -153,7 +143,7 @@ def _files(folder: Path) -> dict[str, SafetensorsFile]:
     index = folder / _INDEX
     if not index.is_file():
         raise FormatError(f"neither model.safetensors nor {_INDEX} is there; other weight files are not read")
-    weight_map = read_json(index).get("weight_map")
+    weight_map = load_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise FormatError(f"{_INDEX}: weight_map is missing, or no map from tensors to files")
     shards: dict[str, SafetensorsFile] = {}
@@ -191,9 +181,7 @@ def _tensors(folder: Path, header: Header, notes: list[str]) -> tuple[Header, di
     if header.shared_classifier and _NAMES["wcls"] in files:
         used.add(_NAMES["wcls"])
         if not _equal(tensors["tok_emb"], get(_NAMES["wcls"])):
-            raise FormatError(
-                f"tie_word_embeddings is true, but lm_head.weight is there and differs from the embedding"
-            )
+            raise FormatError("tie_word_embeddings is true, but lm_head.weight is there and differs from the embedding")
     # Old checkpoints store the rotary frequencies, which follow from the configuration.
     extra = sorted(name for name in set(files) - used if not name.endswith("rotary_emb.inv_freq"))
     if extra:

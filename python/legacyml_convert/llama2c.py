@@ -64,7 +64,9 @@ def read(path: Path) -> Source:
     places, end = _places(header, version, group, start)
     if size != end:
         state = "cut off" if size < end else "too long"
-        raise FormatError(f"the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint")
+        raise FormatError(
+            f"the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint"
+        )
     data = np.memmap(path, dtype=np.uint8, mode="r")
     tensors = {}
     for name, rows, cols, _ in header.shapes():
@@ -102,7 +104,16 @@ def _places(header: Header, version: int, group: int, start: int) -> tuple[dict[
     gate = of_layers("w1", "w2", "w3")
     if version == 0:
         # Between the last norm and the classifier lie tables of cosines and sines that nothing needs.
-        order = ["tok_emb", *of_layers("attn_norm"), *matrices, *of_layers("ffn_norm"), *gate, "final_norm", "", *classifier]
+        order = [
+            "tok_emb",
+            *of_layers("attn_norm"),
+            *matrices,
+            *of_layers("ffn_norm"),
+            *gate,
+            "final_norm",
+            "",
+            *classifier,
+        ]
         shapes[""] = (header.max_seq, header.head_dim)
     else:
         norms = [*of_layers("attn_norm", "ffn_norm"), "final_norm"]

@@ -7,7 +7,8 @@ import dataclasses
 import math
 import os
 import struct
-from typing import BinaryIO, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import numpy as np
 
@@ -215,19 +216,19 @@ class MlbWriter:
                 raise FormatError(f"tensor {label or name} has weights that are not finite")
             rows += chunk.shape[0]
             if slot.type == F32:
-                self._put(self._at, np.ascontiguousarray(chunk, dtype="<f4"))
+                self._put(self._at, chunk.astype("<f4").tobytes())
                 continue
             q, d = (quant.quantize_q8 if slot.type == Q8_0 else quant.quantize_q4)(chunk)
             if not np.isfinite(d).all():
                 raise FormatError(f"tensor {label or name} has a scale that is not finite")
-            self._put(self._at, q)
-            scales.append(np.ascontiguousarray(d, dtype="<f4"))
+            self._put(self._at, q.tobytes())
+            scales.append(d.astype("<f4").tobytes())
         if rows != slot.rows:
             raise ValueError(f"{name} has {slot.rows} rows, not {rows}")
         if scales:
             self._put(slot.d_offset, b"")
-            for d in scales:
-                self._put(self._at, d)
+            for scale_bytes in scales:
+                self._put(self._at, scale_bytes)
 
     def close(self) -> None:
         """Checks that every tensor has been written. The stream stays open."""
@@ -235,10 +236,10 @@ class MlbWriter:
         if missing is not None:
             raise ValueError(f"tensor {missing.name} has not been written")
 
-    def _put(self, offset: int, data: bytes | np.ndarray) -> None:
+    def _put(self, offset: int, data: bytes) -> None:
         self._stream.write(bytes(offset - self._at))
-        self._stream.write(memoryview(data))
-        self._at = offset + memoryview(data).nbytes
+        self._stream.write(data)
+        self._at = offset + len(data)
 
 
 class MlbFile:
@@ -258,7 +259,7 @@ class MlbFile:
     def q(self, name: str) -> np.ndarray:
         """Stored quants: int8 (rows, cols) of Q8_0, uint8 (rows, cols / 2) of Q4_0, float32 (1, cols) of a norm."""
         slot = self.slots[name]
-        kind = {F32: "<f4", Q8_0: np.int8, Q4_0: np.uint8}[slot.type]
+        kind = {F32: "<f4", Q8_0: "i1", Q4_0: "u1"}[slot.type]
         return self._data[slot.offset : slot.offset + slot.q_bytes].view(kind).reshape(slot.rows, -1)
 
     def d(self, name: str) -> np.ndarray:

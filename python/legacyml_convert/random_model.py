@@ -7,8 +7,8 @@ import argparse
 import itertools
 import math
 import struct
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Sequence
 
 import numpy as np
 
@@ -91,7 +91,15 @@ def container_tokenizer(vocab: int) -> tokenizer.TokenizerFile:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gen_random.py", description="Write a model with random weights.")
     parser.add_argument("out", metavar="OUT.mlb", type=Path)
-    for name, default in (("dim", 64), ("layers", 2), ("heads", 4), ("hidden", 96), ("vocab", 300), ("max-seq", 256), ("seed", 0)):
+    for name, default in (
+        ("dim", 64),
+        ("layers", 2),
+        ("heads", 4),
+        ("hidden", 96),
+        ("vocab", 300),
+        ("max-seq", 256),
+        ("seed", 0),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"(default: {default})")
     parser.add_argument("--kv-heads", type=int, metavar="N", help="(default: as many as heads)")
     parser.add_argument("--theta", type=float, default=10000.0, help="base of the rotary frequencies (default: 10000)")
@@ -101,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     tied = parser.add_mutually_exclusive_group()
     tied.add_argument("--tied", action="store_true", help="logits use the embedding (the default)")
     tied.add_argument("--untied", action="store_true", help="logits have a matrix of their own")
-    parser.add_argument("--tokenizer", choices=["plain", "container"], help="also write a tokenizer that spells any text")
+    parser.add_argument(
+        "--tokenizer", choices=["plain", "container"], help="also write a tokenizer that spells any text"
+    )
     return parser
 
 

@@ -49,7 +49,9 @@ class SafetensorsFile:
         entry = self._entries[name]
         stored = _STORED.get(entry["dtype"])
         if stored is None:
-            raise FormatError(f"{self.path.name}: tensor {name} has type {entry['dtype']}; {', '.join(_STORED)} can be converted")
+            raise FormatError(
+                f"{self.path.name}: tensor {name} has type {entry['dtype']}; {', '.join(_STORED)} can be converted"
+            )
         shape = entry["shape"]
         if len(shape) not in (1, 2):
             raise ShapeError(f"{self.path.name}: tensor {name} has {len(shape)} dimensions; expected one or two")

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number has more than ten bytes")
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """(field number, value) of one message: an int, or the bytes of anything longer. Raises ValueError or IndexError."""
     at = 0
     while at < len(data):
@@ -83,7 +84,7 @@ def _parse(data: bytes) -> SentencePieceModel:
     scores: list[float] = []
     types: list[int] = []
     model_type = 1
-    normalizer: dict[int, int | bytes] = {}
+    normalizer: dict[int, Any] = {}
     for number, value in _fields(data):
         if number == _PIECES:
             piece = dict(_fields(value))
@@ -98,7 +99,11 @@ def _parse(data: bytes) -> SentencePieceModel:
         raise ValueError("it has no pieces")
     if model_type != _BPE:
         raise FormatError(f"SentencePiece model type {model_type} is not known; BPE (2) is")
-    if normalizer.get(_NORMALIZER_TABLE) or normalizer.get(_NORMALIZER_TRIM, 1) or not normalizer.get(_NORMALIZER_ESCAPE, 1):
+    if (
+        normalizer.get(_NORMALIZER_TABLE)
+        or normalizer.get(_NORMALIZER_TRIM, 1)
+        or not normalizer.get(_NORMALIZER_ESCAPE, 1)
+    ):
         raise FormatError("the SentencePiece normalizer changes the text, which cannot be represented")
 
     def ids(*kinds: int) -> set[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, Iterator
+from collections.abc import Iterator
+from typing import Callable
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def llama3_factors(
 
     The rule is that of transformers' modeling_rope_utils.
     """
-    if not (factor >= 1 and 0 < low < high and original_context > 0):
+    if not (1 <= factor < math.inf and 0 < low < high < math.inf and 0 < original_context < math.inf):
         raise FormatError(
             f"llama3 rope scaling with factor {factor:g}, frequency factors {low:g} and {high:g} and original context "
             f"{original_context:g}; expected factor >= 1, 0 < low < high and a positive context"

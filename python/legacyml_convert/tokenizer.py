@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Collection, Sequence
 
 import numpy as np
 
@@ -51,7 +51,9 @@ def read_plain(path: Path) -> TokenizerFile:
         score, length = struct.unpack_from("<fi", data, at)
         at += 8
         if not 1 <= length <= _MAX_PIECE:
-            raise FormatError(f"piece {count} has length {length}; 1 to {_MAX_PIECE} is allowed: it is no tokenizer.bin")
+            raise FormatError(
+                f"piece {count} has length {length}; 1 to {_MAX_PIECE} is allowed: it is no tokenizer.bin"
+            )
         if not math.isfinite(score):
             raise FormatError(f"the score of piece {count} is not finite")
         if length > len(data) - at:
@@ -59,7 +61,7 @@ def read_plain(path: Path) -> TokenizerFile:
         at += length
         count += 1
     if count == 0:
-        raise FormatError(f"no pieces at all")
+        raise FormatError("no pieces at all")
     return TokenizerFile(data, count, "plain tokenizer.bin")
 
 
@@ -88,13 +90,17 @@ class Container:
             raise FormatError(f"the tokenizer has {n} pieces; 1 to {_MAX_PIECES} are allowed")
         lengths = np.array([len(piece) for piece in self.pieces], dtype="<u4")
         if lengths.max() > _MAX_PIECE:
-            raise FormatError(f"piece {int(lengths.argmax())} has {lengths.max()} bytes; at most {_MAX_PIECE} are allowed")
+            raise FormatError(
+                f"piece {int(lengths.argmax())} has {lengths.max()} bytes; at most {_MAX_PIECE} are allowed"
+            )
         scores = np.asarray(self.scores, dtype="<f4")
         if not np.isfinite(scores).all():
             raise FormatError("a piece has a score that is not finite")
         system = self.system.encode()
         if len(system) > _MAX_SYSTEM or b"\0" in system:
-            raise FormatError(f"the template's system message has {len(system)} bytes; at most {_MAX_SYSTEM}, and no NUL, are allowed")
+            raise FormatError(
+                f"the template's system message has {len(system)} bytes; at most {_MAX_SYSTEM}, and no NUL, are allowed"
+            )
         stops = sorted(set(self.stop_ids))
         if len(stops) > _MAX_STOP:
             raise FormatError(f"{len(stops)} ids end a text; at most {_MAX_STOP} are allowed")
@@ -125,7 +131,9 @@ class Container:
             self.template.encode("ascii"),
         )
         arrays = (np.array(self.byte_table, "<i4"), np.array(stops, "<i4"), np.array(specials, "<i4"))
-        data = b"".join([header, *(array.tobytes() for array in arrays), system, scores.tobytes(), lengths.tobytes(), pieces])
+        data = b"".join(
+            [header, *(array.tobytes() for array in arrays), system, scores.tobytes(), lengths.tobytes(), pieces]
+        )
         name = {KIND_SENTENCEPIECE: "SentencePiece", KIND_BYTE_LEVEL: "byte-level BPE"}[self.kind]
         return TokenizerFile(data, n, f"container, {name}", tuple(self.notes))
 
@@ -135,7 +143,9 @@ def read_container(path: Path) -> TokenizerFile:
     data = path.read_bytes()
     lists = _HEADER.size + 256 * 4
     if len(data) < lists or data[:4] != CONTAINER_MAGIC:
-        raise FormatError(f"not a tokenizer container: it must begin with {CONTAINER_MAGIC!r} and have {lists} bytes or more")
+        raise FormatError(
+            f"not a tokenizer container: it must begin with {CONTAINER_MAGIC!r} and have {lists} bytes or more"
+        )
     _, version, _, n, _, _, _, _, n_stop, n_special, system_bytes, pieces_bytes, _ = _HEADER.unpack_from(data)
     if version != VERSION:
         raise FormatError(f"tokenizer container version {version}; this program knows version {VERSION}")
@@ -201,7 +211,11 @@ def byte_level(
 
 
 def sentencepiece(
-    tokens: Sequence[str], scores: np.ndarray, special: Collection[int], byte_ids: Collection[int], unreachable: Collection[int]
+    tokens: Sequence[str],
+    scores: np.ndarray,
+    special: Collection[int],
+    byte_ids: Collection[int],
+    unreachable: Collection[int],
 ) -> Container:
     """SentencePiece kind: tokens with U+2581 for spaces; byte_ids are those spelled <0x00> to <0xFF> that stand for bytes."""
     pieces: list[bytes] = []

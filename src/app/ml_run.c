@@ -29,7 +29,7 @@ static const char *const stop_texts[] = {
 /* The logits file: rows go to a temporary file beside it, which takes its name when all went well. */
 typedef struct {
   const char *path; /* NULL = no logits are wanted */
-  char *temporary;  /* NULL = `path` is a device or a pipe and is written directly */
+  char *temporary;  /* NULL = `path` is a device, a pipe or a link and is written directly */
   FILE *file;
   size_t row_size; /* floats */
 } logits_dump;
@@ -117,16 +117,8 @@ static int eval(session *s, int32_t id) {
   return s->dump.file != NULL ? dump_row(s) : 0;
 }
 
-/* A line on a terminal that says how far a long prompt is; done == total clears it. */
-static void show_progress(size_t done, size_t total) {
-  if (done < total) {
-    fprintf(stderr, "\rprompt: %zu of %zu tokens", done, total);
-  } else {
-    fputs("\r\033[K", stderr);
-  }
-}
-
-/* Processes a prompt, one token at a time so that Ctrl-C acts at once. Sets stop if it was interrupted. */
+/* Processes a prompt, one token at a time so that Ctrl-C acts at once, and says on a terminal how far a long one is. Sets stop if it
+ * was interrupted. */
 static int feed_prompt(session *s, const id_list *prompt) {
   int show = prompt->n > 64 && !s->options->quiet && os_is_terminal(stderr);
   double start = os_milliseconds(), shown = start;
@@ -140,11 +132,11 @@ static int feed_prompt(session *s, const id_list *prompt) {
     status = eval(s, prompt->ids[done++]);
     if (show && os_milliseconds() - shown > 100) {
       shown = os_milliseconds();
-      show_progress(done, prompt->n + 1);
+      fprintf(stderr, "\rprompt: %zu of %zu tokens", done, prompt->n);
     }
   }
   if (show) {
-    show_progress(prompt->n, prompt->n);
+    fputs("\r\033[K", stderr); /* clears the line */
   }
   s->prompt_tokens += done;
   s->prompt_ms += os_milliseconds() - start;
@@ -280,6 +272,7 @@ static void print_statistics(const session *s) {
 /* Reads a whole file, byte for byte, into *text (malloc'd). "-" is standard input. */
 static int read_file(const char *path, char **text, size_t *n_bytes) {
   int is_stdin = strcmp(path, "-") == 0;
+  const char *name = is_stdin ? "standard input" : path;
   FILE *file = is_stdin ? stdin : fopen(path, "rb");
   size_t capacity = 0, n = 0;
   int status = 0;
@@ -292,7 +285,7 @@ static int read_file(const char *path, char **text, size_t *n_bytes) {
       capacity = capacity > 0 ? 2 * capacity : 4096;
       char *larger = realloc(*text, capacity);
       if (larger == NULL) {
-        status = report(ML_E_NOMEM, "not enough memory for %s, %zu bytes so far", path, n);
+        status = report(ML_E_NOMEM, "not enough memory for %s, %zu bytes so far", name, n);
         break;
       }
       *text = larger;
@@ -300,7 +293,7 @@ static int read_file(const char *path, char **text, size_t *n_bytes) {
     n += fread(*text + n, 1, capacity - n, file);
     if (ferror(file)) {
       int interrupted = errno == EINTR && os_interrupted();
-      status = interrupted ? OS_INTERRUPTED_STATUS : report(ML_E_IO, "%s: reading failed: %s", path, strerror(errno));
+      status = interrupted ? OS_INTERRUPTED_STATUS : report(ML_E_IO, "%s: reading failed: %s", name, strerror(errno));
     }
   } while (status == 0 && !feof(file));
   if (!is_stdin) {

@@ -54,7 +54,7 @@ int os_is_missing(const char *path) {
 
 int os_is_special(const char *path) {
   struct stat info;
-  return stat(path, &info) == 0 && !S_ISREG(info.st_mode);
+  return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
 }
 
 double os_milliseconds(void) {

@@ -20,7 +20,8 @@ int os_is_terminal(FILE *file);
 
 /* Is there nothing at this path? 0 also where that cannot be found out. */
 int os_is_missing(const char *path);
-/* Is there something other than a plain file at this path: a device, a pipe, a folder? */
+/* Is there something other than a plain file at this path, which a file renamed to it would destroy: a device, a pipe, a folder, a link
+ * such as /dev/stdout? */
 int os_is_special(const char *path);
 
 /* Milliseconds of a clock that never goes back. */
