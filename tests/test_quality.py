@@ -60,14 +60,12 @@ def test_stories260k(source: str, build: Callable[..., Path], data: Path, tmp_pa
 
 
 def test_untied_llama2c(build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
-    """v0 and v1 of one untied model, against torch in fp32; tokens 0..7 as the reference used."""
+    """v0 and v1 of one untied model give the same bits, near torch's logits in fp32 (eight-bit activations move them by some tenths)."""
+    tokens = [1, 5, 77, 127, 64, 3, 9, 10]
     expected = np.load(data / "llama2c/rand_untied_logits.npy")
-    reference = None
-    for version in ("v0", "v1"):
-        model = convert(data / f"llama2c/rand_untied_{version}.bin", tmp_path / f"{version}.mlb")
-        found = logits(build(BEST), model, list(range(1, 1 + len(expected))))
-        reference = found if reference is None else reference
-        assert found.tobytes() == reference.tobytes()
+    found = [logits(build(BEST), convert(data / f"llama2c/rand_untied_{v}.bin", tmp_path / f"{v}.mlb"), tokens) for v in ("v0", "v1")]
+    assert found[0].tobytes() == found[1].tobytes()
+    assert np.abs(found[0] - expected).max() < 0.1 * np.abs(expected).max()
 
 
 def test_stories_text(build: Callable[..., Path], data: Path, tmp_path: Path) -> None:
