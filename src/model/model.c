@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/bytes.h"
 #include "../core/quant.h"
 #include "transformer.h"
 
@@ -14,17 +15,6 @@
 #define MAX_LAYERS 1024
 #define MAX_HEADS 4096
 #define MAX_COUNT (1u << 24) /* vocab, max_seq */
-
-static uint32_t read_u32(const uint8_t *p) {
-  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static float read_f32(const uint8_t *p) {
-  uint32_t bits = read_u32(p);
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
 
 /* One header field that is a number in a range. */
 static ml_status read_range(const uint8_t *header, int offset, const char *name, uint32_t low, uint32_t high, int32_t *out,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/bytes.h"
 #include "../core/file.h"
 #include "unicode_tables.h"
 
@@ -192,24 +193,6 @@ static ml_status build_index(ml_tokenizer *t, ml_error *err) {
 }
 
 /* -- Files ---------------------------------------------------------------------------------------------------------- */
-
-static uint32_t read_u32(const uint8_t *p) {
-  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static int32_t read_i32(const uint8_t *p) {
-  uint32_t bits = read_u32(p);
-  int32_t x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static float read_f32(const uint8_t *p) {
-  uint32_t bits = read_u32(p);
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
 
 /* Memory for n_vocab pieces of n_bytes together. */
 static ml_status allocate_pieces(ml_tokenizer *t, int32_t n_vocab, uint32_t n_bytes, ml_error *err) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Activations to Q8_0. */
 #include <immintrin.h>
-#include <math.h>
 
-#include "../scalar/float.h"
 #include "avx2.h"
 
 /* The largest bit pattern of 32 floats without their signs; it is not negative, so signed comparison will do. */
@@ -26,23 +24,17 @@ static inline __m256i round8(const float *p, __m256 inverse) {
   return _mm256_cvttps_epi32(_mm256_add_ps(_mm256_mul_ps(x, inverse), half));
 }
 
-void ml_k_quantize_q8_avx2(ml_qact *out, const float *x, int k) {
+static inline void quantize_block(int8_t *q, const float *x, float inverse) {
   /* Packing works within halves: fours 0 2 4 6 | 1 3 5 7 of the block come out, and one permutation restores the order. */
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  for (int b = 0; b < k / ML_QK; b++, x += ML_QK) {
-    __m256i *q = (__m256i *)(void *)(out->q + b * ML_QK);
-    uint32_t top = highest_bits(x);
-    float amax = ml_float_from_bits(top);
-    float scale = amax / 127.0f;
-    if (top >= 0x7F800000u || scale < ML_D_MIN) {
-      _mm256_storeu_si256(q, _mm256_setzero_si256());
-      out->d[b] = top >= 0x7F800000u ? NAN : 0.0f;
-      continue;
-    }
-    __m256 inverse = _mm256_set1_ps(127.0f / amax);
-    __m256i low = _mm256_packs_epi32(round8(x, inverse), round8(x + 8, inverse));
-    __m256i high = _mm256_packs_epi32(round8(x + 16, inverse), round8(x + 24, inverse));
-    _mm256_storeu_si256(q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
-    out->d[b] = scale;
-  }
+  __m256 factor = _mm256_set1_ps(inverse);
+  __m256i low = _mm256_packs_epi32(round8(x, factor), round8(x + 8, factor));
+  __m256i high = _mm256_packs_epi32(round8(x + 16, factor), round8(x + 24, factor));
+  _mm256_storeu_si256((__m256i *)(void *)q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
+}
+
+#include "../vector/quantize_q8.h"
+
+void ml_k_quantize_q8_avx2(ml_qact *out, const float *x, int k) {
+  vector_quantize_q8(out, x, k);
 }

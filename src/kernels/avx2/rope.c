@@ -2,6 +2,7 @@
  * Rotary position embedding, four interleaved pairs at a time. */
 #include <immintrin.h>
 
+#include "../scalar/rope_pair.h"
 #include "avx2.h"
 
 static void rotate(float *x, const float *cos_t, const float *sin_t, int head_dim, int heads) {
@@ -18,9 +19,7 @@ static void rotate(float *x, const float *cos_t, const float *sin_t, int head_di
       _mm256_storeu_ps(x + 2 * i, _mm256_addsub_ps(_mm256_mul_ps(v, c), _mm256_mul_ps(swapped, s)));
     }
     for (; i < head_dim / 2; i++) {
-      float a = x[2 * i], b = x[2 * i + 1];
-      x[2 * i] = a * cos_t[i] - b * sin_t[i];
-      x[2 * i + 1] = a * sin_t[i] + b * cos_t[i];
+      ml_rope_pair(x + 2 * i, cos_t[i], sin_t[i]);
     }
   }
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Rotary position embedding of interleaved pairs. */
+#include "rope_pair.h"
 #include "scalar.h"
 
 static void rotate(float *x, const float *cos_t, const float *sin_t, int head_dim, int heads) {
   for (int h = 0; h < heads; h++) {
     for (int i = 0; i < head_dim / 2; i++) {
-      float a = x[h * head_dim + 2 * i];
-      float b = x[h * head_dim + 2 * i + 1];
-      x[h * head_dim + 2 * i] = a * cos_t[i] - b * sin_t[i];
-      x[h * head_dim + 2 * i + 1] = a * sin_t[i] + b * cos_t[i];
+      ml_rope_pair(x + h * head_dim + 2 * i, cos_t[i], sin_t[i]);
     }
   }
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Activations to Q8_0. */
 #include <emmintrin.h>
-#include <math.h>
 
-#include "../scalar/float.h"
 #include "sse2.h"
 
 static inline __m128i max_epi32(__m128i a, __m128i b) {
@@ -30,25 +28,17 @@ static inline __m128i round4(const float *p, __m128 inverse) {
   return _mm_cvttps_epi32(_mm_add_ps(_mm_mul_ps(x, inverse), half));
 }
 
-void ml_k_quantize_q8_sse2(ml_qact *out, const float *x, int k) {
-  for (int b = 0; b < k / ML_QK; b++, x += ML_QK) {
-    __m128i *q = (__m128i *)(void *)(out->q + b * ML_QK);
-    uint32_t top = highest_bits(x);
-    float amax = ml_float_from_bits(top);
-    float scale = amax / 127.0f;
-    if (top >= 0x7F800000u || scale < ML_D_MIN) {
-      _mm_storeu_si128(q, _mm_setzero_si128());
-      _mm_storeu_si128(q + 1, _mm_setzero_si128());
-      out->d[b] = top >= 0x7F800000u ? NAN : 0.0f;
-      continue;
-    }
-    __m128 inverse = _mm_set1_ps(127.0f / amax);
-    for (int i = 0; i < 2; i++) {
-      const float *p = x + 16 * i;
-      __m128i low = _mm_packs_epi32(round4(p, inverse), round4(p + 4, inverse));
-      __m128i high = _mm_packs_epi32(round4(p + 8, inverse), round4(p + 12, inverse));
-      _mm_storeu_si128(q + i, _mm_packs_epi16(low, high));
-    }
-    out->d[b] = scale;
+static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+  __m128 factor = _mm_set1_ps(inverse);
+  for (int i = 0; i < ML_QK; i += 16) {
+    __m128i low = _mm_packs_epi32(round4(x + i, factor), round4(x + i + 4, factor));
+    __m128i high = _mm_packs_epi32(round4(x + i + 8, factor), round4(x + i + 12, factor));
+    _mm_storeu_si128((__m128i *)(void *)(q + i), _mm_packs_epi16(low, high));
   }
+}
+
+#include "../vector/quantize_q8.h"
+
+void ml_k_quantize_q8_sse2(ml_qact *out, const float *x, int k) {
+  vector_quantize_q8(out, x, k);
 }

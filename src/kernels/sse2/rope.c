@@ -2,6 +2,7 @@
  * Rotary position embedding, two interleaved pairs at a time. */
 #include <emmintrin.h>
 
+#include "../scalar/rope_pair.h"
 #include "sse2.h"
 
 static void rotate(float *x, const float *cos_t, const float *sin_t, int head_dim, int heads) {
@@ -19,9 +20,7 @@ static void rotate(float *x, const float *cos_t, const float *sin_t, int head_di
       _mm_storeu_ps(x + 2 * i, _mm_add_ps(_mm_mul_ps(v, c), turned));
     }
     if (i < head_dim / 2) {
-      float a = x[2 * i], b = x[2 * i + 1];
-      x[2 * i] = a * cos_t[i] - b * sin_t[i];
-      x[2 * i + 1] = a * sin_t[i] + b * cos_t[i];
+      ml_rope_pair(x + 2 * i, cos_t[i], sin_t[i]);
     }
   }
 }
