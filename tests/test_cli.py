@@ -870,3 +870,22 @@ def test_talk_interrupted(ml_run: Path, tmp_path: Path) -> None:
         read_until(ours, b"stop: end of input")
         assert process.wait(10) == 0
     os.close(ours)
+
+
+def test_talk_interrupted_while_reading_a_message(ml_run: Path, tmp_path: Path) -> None:
+    """A message that Ctrl-C cuts short is taken back: another one, too long to stand behind any of it, is accepted."""
+    model = talker(tmp_path / "talker.mlb", max_seq=LONG)
+    ours, theirs = pty.openpty()
+    with start(ml_run, model, "--chat", "-c", LONG, stdin=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        for _ in range(2):
+            process.stdin.write(b"a" * (LONG - 100) + b"\n")
+            process.stdin.flush()
+            read_until(ours, b"tokens")
+            process.send_signal(signal.SIGINT)
+            read_until(ours, b"stop: interrupted")
+        process.stdin.close()
+        read_until(ours, b"stop: end of input")
+        assert process.wait(10) == 0
+        assert process.stdout.read() == b""
+    os.close(ours)
