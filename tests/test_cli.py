@@ -12,6 +12,7 @@ import math
 import os
 import pty
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -517,6 +518,7 @@ def packets(program: Path, *arguments: object) -> tuple[list[bytes], int]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, subprocess.Popen([program, *map(str, arguments)], stdout=theirs, stderr=subprocess.PIPE) as process:
         theirs.close()
+        ours.settimeout(60)
         pieces = []
         while piece := ours.recv(1 << 16):
             pieces.append(piece)
@@ -626,11 +628,12 @@ def test_interrupt_while_generating(ml_run: Path, endless: Path, tmp_path: Path)
 
 
 def read_until(descriptor: int, words: bytes, seconds: float = 60) -> bytes:
-    """Reads a terminal until the words have come."""
+    """Reads a terminal or a pipe until the words have come."""
     seen = b""
     end = time.monotonic() + seconds
     while words not in seen:
-        assert time.monotonic() < end, seen
+        left = end - time.monotonic()
+        assert left > 0 and select.select([descriptor], [], [], left)[0], seen[-1000:]
         seen += os.read(descriptor, 4096)
     return seen
 
@@ -859,8 +862,7 @@ def test_talk_interrupted(ml_run: Path, tmp_path: Path) -> None:
         read_until(ours, b"> ")
         for message in (b"One\n", b"Two\n"):
             os.write(ours, message)
-            while b"abab" not in os.read(process.stdout.fileno(), 1 << 16):
-                pass
+            read_until(process.stdout.fileno(), b"abab")
             process.send_signal(signal.SIGINT)
             seen = read_until(ours, b"> ")
             assert b"stop: interrupted" in seen

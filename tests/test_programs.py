@@ -48,6 +48,13 @@ def test_threads_under_sanitizer(build: Callable[..., Path], random_model: Calla
     assert run.returncode == 0 and "ThreadSanitizer" not in run.stderr, run.stderr
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_allocation_after_load(threads: int, isa: str, build: Callable[..., Path], random_model: Callable[..., Path]) -> None:
+    model = random_model(dim=64, heads=4, kv_heads=2, hidden=96, vocab=3000, layers=2, max_seq=64, seed=13)
+    run = subprocess.run([build(isa) / "tool_allocations", model, str(threads)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def plain_tokenizer(path: Path) -> int:
     """A small llama2.c tokenizer.bin; returns its number of pieces."""
     pieces = ["<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{b:02X}>" for b in range(256)), " ", "O", "n", "c", "e", "On", "ce", "Once", " u", "u"]

@@ -64,12 +64,12 @@ typedef struct {
 } kernel_row;
 
 /* One caller for the bound kernel and one for scalar C. */
-#define BENCH(op, call_bound, call_scalar)                                                                                              \
-  static void bound_##op(workload *w) {                                                                                                 \
-    call_bound;                                                                                                                         \
-  }                                                                                                                                     \
-  static void scalar_##op(workload *w) {                                                                                                \
-    call_scalar;                                                                                                                        \
+#define BENCH(op, call_bound, call_scalar) \
+  static void bound_##op(workload *w) {    \
+    call_bound;                            \
+  }                                        \
+  static void scalar_##op(workload *w) {   \
+    call_scalar;                           \
   }
 BENCH(matvec_q8, ml_k_matvec_q8(w->a, &w->q8, &w->act, 0, w->q8.rows), ml_k_matvec_q8_scalar(w->a, &w->q8, &w->act, 0, w->q8.rows))
 BENCH(matvec_q4, ml_k_matvec_q4(w->a, &w->q4, &w->act, 0, w->q4.rows), ml_k_matvec_q4_scalar(w->a, &w->q4, &w->act, 0, w->q4.rows))
@@ -77,18 +77,19 @@ BENCH(quantize_q8, ml_k_quantize_q8(&w->act, w->b, w->n), ml_k_quantize_q8_scala
 BENCH(rmsnorm, ml_k_rmsnorm(w->a, w->b, w->c, w->n, 1e-5f), ml_k_rmsnorm_scalar(w->a, w->b, w->c, w->n, 1e-5f))
 BENCH(softmax, ml_k_softmax(w->a, w->n), ml_k_softmax_scalar(w->a, w->n))
 BENCH(rope, ml_k_rope(w->a, w->a, w->b, w->c, 64, w->n / 64, 0), ml_k_rope_scalar(w->a, w->a, w->b, w->c, 64, w->n / 64, 0))
-BENCH(silu_mul, memcpy(w->a, w->b, (size_t)w->n * sizeof(float)); ml_k_silu_mul(w->a, w->c, w->n),
-      memcpy(w->a, w->b, (size_t)w->n * sizeof(float)); ml_k_silu_mul_scalar(w->a, w->c, w->n))
+BENCH(silu_mul, memcpy(w->a, w->b, (size_t)w->n * sizeof(float));
+      ml_k_silu_mul(w->a, w->c, w->n), memcpy(w->a, w->b, (size_t)w->n * sizeof(float)); ml_k_silu_mul_scalar(w->a, w->c, w->n))
 BENCH(add, ml_k_add(w->a, w->b, w->n), ml_k_add_scalar(w->a, w->b, w->n))
 BENCH(dot_f32, w->a[0] = ml_k_dot_f32(w->b, w->c, w->n), w->a[0] = ml_k_dot_f32_scalar(w->b, w->c, w->n))
 BENCH(axpy_f32, ml_k_axpy_f32(w->a, 1e-6f, w->b, w->n), ml_k_axpy_f32_scalar(w->a, 1e-6f, w->b, w->n))
 
-#define ROW(op, rows, cols) {#op, rows, cols, bound_##op, scalar_##op}
+#define ROW(op, rows, cols) \
+  { #op, rows, cols, bound_##op, scalar_##op }
 static const kernel_row kernel_rows[] = {
-    ROW(matvec_q8, 576, 576),   ROW(matvec_q8, 1536, 576), ROW(matvec_q8, 576, 1536), ROW(matvec_q8, 49152, 576), ROW(matvec_q4, 576, 576),
-    ROW(matvec_q4, 1536, 576),  ROW(matvec_q4, 576, 1536), ROW(matvec_q4, 49152, 576), ROW(quantize_q8, 0, 1536),  ROW(rmsnorm, 0, 576),
-    ROW(softmax, 0, 512),       ROW(rope, 0, 576),         ROW(silu_mul, 0, 1536),    ROW(add, 0, 576),           ROW(dot_f32, 0, 64),
-    ROW(axpy_f32, 0, 64),
+    ROW(matvec_q8, 576, 576),  ROW(matvec_q8, 1536, 576), ROW(matvec_q8, 576, 1536), ROW(matvec_q8, 49152, 576),
+    ROW(matvec_q4, 576, 576),  ROW(matvec_q4, 1536, 576), ROW(matvec_q4, 576, 1536), ROW(matvec_q4, 49152, 576),
+    ROW(quantize_q8, 0, 1536), ROW(rmsnorm, 0, 576),      ROW(softmax, 0, 512),      ROW(rope, 0, 576),
+    ROW(silu_mul, 0, 1536),    ROW(add, 0, 576),          ROW(dot_f32, 0, 64),       ROW(axpy_f32, 0, 64),
 };
 #define KERNEL_ROWS (int)(sizeof kernel_rows / sizeof *kernel_rows)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the command line needs from the operating system, on POSIX. */
 #define _FILE_OFFSET_BITS 64
-#define _POSIX_C_SOURCE   200809L
+#define _POSIX_C_SOURCE 200809L
 #include "os.h"
 
 #include <errno.h>

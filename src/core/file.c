@@ -17,8 +17,7 @@
 #include "quant.h"
 
 static ml_status too_large(const char *path, uint64_t size, ml_error *err) {
-  return ml_fail(err, ML_E_NOMEM, "%s has %llu bytes, more than this process can map or hold in memory", path,
-                 (unsigned long long)size);
+  return ml_fail(err, ML_E_NOMEM, "%s has %llu bytes, more than this process can map or hold in memory", path, (unsigned long long)size);
 }
 
 /* Reads the file into memory. */
@@ -52,8 +51,7 @@ static ml_status open_fd(int fd, const char *path, int use_mmap, ml_file *file, 
     return ml_fail(err, ML_E_IO, "cannot read the size of %s: %s", path, strerror(errno));
   }
   if (!S_ISREG(info.st_mode)) {
-    return ml_fail(err, ML_E_IO, "%s is %s, not a regular file", path,
-                   S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+    return ml_fail(err, ML_E_IO, "%s is %s, not a regular file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
   }
   file->size = (uint64_t)info.st_size;
   if (file->size == 0) {

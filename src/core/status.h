@@ -10,7 +10,8 @@
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-ml_status ml_fail(ml_error *err, ml_status status, const char *format, ...);
+ml_status
+ml_fail(ml_error *err, ml_status status, const char *format, ...);
 
 /* Marks success in err (NULL is allowed) and returns ML_OK. */
 ml_status ml_succeed(ml_error *err);

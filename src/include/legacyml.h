@@ -122,8 +122,8 @@ ML_API void ml_tokenizer_close(ml_tokenizer *tokenizer);
 /* text: n_bytes bytes of UTF-8; anything else, NUL too, is taken byte by byte. At most `capacity` ids are written, *n_ids
  * is how many the text has; if that is more than capacity the call is ML_E_ARG. ML_E_FORMAT: the text has a byte that the tokenizer has
  * no id for, nor one for what is unknown. Allocates scratch memory and frees it. */
-ML_API ml_status ml_tokenizer_encode(const ml_tokenizer *tokenizer, const char *text, size_t n_bytes, uint32_t flags,
-                                     int32_t *ids, size_t capacity, size_t *n_ids, ml_error *err);
+ML_API ml_status ml_tokenizer_encode(const ml_tokenizer *tokenizer, const char *text, size_t n_bytes, uint32_t flags, int32_t *ids,
+                                     size_t capacity, size_t *n_ids, ml_error *err);
 /* The bytes of one id, not terminated and not always whole characters; valid as long as the tokenizer. `previous` is
  * the id before it or -1: behind the id that begins a text (and behind -1) the space that encoding put there is left out.
  * NULL and *n_bytes = 0 for an id that is not in the vocabulary. */
@@ -143,8 +143,7 @@ ML_API const char *ml_tokenizer_system(const ml_tokenizer *tokenizer);
 /* context: positions, 1 to the model's max_seq; 0 = the smaller of max_seq and 2048.
  * threads: 1 to 1024; 0 = what the process's CPU affinity and the container's quota allow.
  * Errors: ML_E_ARG, ML_E_SHAPE, ML_E_NOMEM, ML_E_ISA. The model must outlive the context. */
-ML_API ml_status ml_context_create(const ml_model *model, int32_t context, int32_t threads, ml_context **out,
-                                   ml_error *err);
+ML_API ml_status ml_context_create(const ml_model *model, int32_t context, int32_t threads, ml_context **out, ml_error *err);
 ML_API void ml_context_free(ml_context *context);
 ML_API int32_t ml_context_capacity(const ml_context *context);
 ML_API int32_t ml_context_position(const ml_context *context); /* tokens held: the next one goes to this position */
@@ -168,8 +167,7 @@ typedef struct ml_sampling {
 ML_API uint64_t ml_rng_seed(uint64_t seed);
 /* Draws the next id from the logits of the last token. *rng is used and advanced unless temperature is 0.
  * ML_E_ARG: temperature negative or not finite, top_p not in [0, 1]; also the errors of ml_context_logits. */
-ML_API ml_status ml_context_sample(ml_context *context, const ml_sampling *sampling, uint64_t *rng, int32_t *id,
-                                   ml_error *err);
+ML_API ml_status ml_context_sample(ml_context *context, const ml_sampling *sampling, uint64_t *rng, int32_t *id, ml_error *err);
 
 #ifdef __cplusplus
 }

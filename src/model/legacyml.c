@@ -9,7 +9,6 @@
 #include "tokenizer.h"
 #include "transformer.h"
 
-
 const char *ml_version(void) {
   return LEGACYML_VERSION;
 }

@@ -17,8 +17,7 @@
 #define MAX_COUNT (1u << 24) /* vocab, max_seq */
 
 /* One header field that is a number in a range. */
-static ml_status read_range(const uint8_t *header, int offset, const char *name, uint32_t low, uint32_t high, int32_t *out,
-                            ml_error *err) {
+static ml_status read_range(const uint8_t *header, int offset, const char *name, uint32_t low, uint32_t high, int32_t *out, ml_error *err) {
   uint32_t value = read_u32(header + offset);
   if (value < low || value > high) {
     return ml_fail(err, ML_E_FORMAT, "header field %s is %u; it must be from %u to %u", name, value, low, high);
@@ -38,8 +37,7 @@ static ml_status check_shape(const ml_model_info *info, ml_error *err) {
     return ml_fail(err, ML_E_SHAPE, "%d heads do not cut dim %d into pieces of even length", info->n_heads, info->dim);
   }
   if (info->n_heads % info->n_kv_heads != 0) {
-    return ml_fail(err, ML_E_SHAPE, "n_heads is %d; it must be a multiple of n_kv_heads, %d", info->n_heads,
-                   info->n_kv_heads);
+    return ml_fail(err, ML_E_SHAPE, "n_heads is %d; it must be a multiple of n_kv_heads, %d", info->n_heads, info->n_kv_heads);
   }
   return ML_OK;
 }
@@ -47,8 +45,8 @@ static ml_status check_shape(const ml_model_info *info, ml_error *err) {
 static ml_status read_header(const ml_file *file, ml_model_info *info, ml_error *err) {
   const uint8_t *h = file->data;
   if (file->size < HEADER_BYTES) {
-    return ml_fail(err, ML_E_FORMAT, "%llu bytes are too few for a model: the header alone has %d",
-                   (unsigned long long)file->size, HEADER_BYTES);
+    return ml_fail(err, ML_E_FORMAT, "%llu bytes are too few for a model: the header alone has %d", (unsigned long long)file->size,
+                   HEADER_BYTES);
   }
   if (memcmp(h, "MLB1", 4) != 0) {
     return ml_fail(err, ML_E_FORMAT, "not a .mlb model: it begins with %02x %02x %02x %02x instead of \"MLB1\"; legacyml-convert makes one",
@@ -69,8 +67,7 @@ static ml_status read_header(const ml_file *file, ml_model_info *info, ml_error 
       (status = read_range(h, 44, "wtype", ML_Q8_0, ML_Q4_0, &info->weight_type, err)) != ML_OK ||
       (status = read_range(h, 48, "shared_classifier", 0, 1, &info->shared_classifier, err)) != ML_OK ||
       (status = read_range(h, 52, "emb_type", 0, info->weight_type == ML_Q4_0 ? 1 : 0, &emb_type, err)) != ML_OK ||
-      (status = read_range(h, 56, "rope_factors", 0, 1, &info->rope_factors, err)) != ML_OK ||
-      (status = check_shape(info, err)) != ML_OK) {
+      (status = read_range(h, 56, "rope_factors", 0, 1, &info->rope_factors, err)) != ML_OK || (status = check_shape(info, err)) != ML_OK) {
     return status;
   }
   info->embedding_type = emb_type == 1 ? ML_Q8_0 : info->weight_type;

@@ -25,8 +25,8 @@ struct ml_model {
   ml_model_info info;
   ml_qtensor tok_emb; /* vocab x dim */
   ml_layer *layers;
-  const float *final_norm; /* dim */
-  ml_qtensor wcls;         /* vocab x dim; tok_emb where the classifier is shared */
+  const float *final_norm;   /* dim */
+  ml_qtensor wcls;           /* vocab x dim; tok_emb where the classifier is shared */
   const float *rope_factors; /* head_dim / 2, or NULL */
 };
 

@@ -59,10 +59,22 @@ static void sin_cos(double x, double *sine, double *cosine) {
   }
   s = s * r;
   switch ((int64_t)n & 3) {
-  case 0: *sine = s; *cosine = c; break;
-  case 1: *sine = c; *cosine = -s; break;
-  case 2: *sine = -s; *cosine = -c; break;
-  default: *sine = -c; *cosine = s; break;
+  case 0:
+    *sine = s;
+    *cosine = c;
+    break;
+  case 1:
+    *sine = c;
+    *cosine = -s;
+    break;
+  case 2:
+    *sine = -s;
+    *cosine = -c;
+    break;
+  default:
+    *sine = -c;
+    *cosine = s;
+    break;
   }
 }
 

@@ -82,21 +82,21 @@ static int32_t largest(const float *logits, int32_t vocab) {
   return logits[best] >= -FLT_MAX ? best : -1;
 }
 
-ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch,
-                          int32_t *id, ml_error *err) {
+ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch, int32_t *id,
+                          ml_error *err) {
   float temperature = sampling->temperature;
   float top_p = sampling->top_p;
   if (!(temperature >= 0.0f && temperature <= FLT_MAX)) {
-    return ml_fail(err, ML_E_ARG, "temperature is %g; it must be 0 (greedy) or a positive finite number",
-                   (double)temperature);
+    return ml_fail(err, ML_E_ARG, "temperature is %g; it must be 0 (greedy) or a positive finite number", (double)temperature);
   }
   if (!(top_p >= 0.0f && top_p <= 1.0f)) {
     return ml_fail(err, ML_E_ARG, "top_p is %g; it must be from 0 to 1 (1 = off)", (double)top_p);
   }
   int32_t best = largest(logits, vocab);
   if (best < 0) {
-    return ml_fail(err, ML_E_NUMERIC, "no id can be drawn: a logit is NaN or +infinity, or all are -infinity; "
-                                      "check the model with --verify");
+    return ml_fail(err, ML_E_NUMERIC,
+                   "no id can be drawn: a logit is NaN or +infinity, or all are -infinity; "
+                   "check the model with --verify");
   }
   if (temperature == 0.0f) {
     *id = best;

@@ -16,8 +16,8 @@ size_t ml_sampler_bytes(int32_t vocab);
  * and a draw from it. *rng is a state of mli_rng_seed and advances by one step.
  * Errors: ML_E_ARG (temperature negative or not finite, top_p not in [0, 1]); ML_E_NUMERIC (a logit is NaN or +infinity, or all are
  * -infinity). On an error *rng and *id are unchanged. */
-ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch,
-                          int32_t *id, ml_error *err);
+ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch, int32_t *id,
+                          ml_error *err);
 
 uint64_t mli_rng_seed(uint64_t seed);
 

@@ -228,8 +228,7 @@ static ml_status count_records(const ml_file *file, uint64_t *n_records, uint64_
     unsigned long long left = file->size - at;
     unsigned long long record = *n_records;
     if (left < RECORD_BYTES) {
-      return ml_fail(err, ML_E_FORMAT, "the file ends within piece %llu, %llu bytes into it: it is cut off, or no tokenizer",
-                     record, left);
+      return ml_fail(err, ML_E_FORMAT, "the file ends within piece %llu, %llu bytes into it: it is cut off, or no tokenizer", record, left);
     }
     int32_t length = read_i32(file->data + at + 4);
     if (length < 1 || length > MAX_PIECE) {
@@ -237,8 +236,8 @@ static ml_status count_records(const ml_file *file, uint64_t *n_records, uint64_
                      record, length, MAX_PIECE);
     }
     if ((uint64_t)length > left - RECORD_BYTES) {
-      return ml_fail(err, ML_E_FORMAT, "piece %llu has %d bytes and the file only %llu more: it is cut off, or no tokenizer",
-                     record, length, left - RECORD_BYTES);
+      return ml_fail(err, ML_E_FORMAT, "piece %llu has %d bytes and the file only %llu more: it is cut off, or no tokenizer", record,
+                     length, left - RECORD_BYTES);
     }
     at += RECORD_BYTES + (uint64_t)length;
     *n_records += 1;
@@ -276,8 +275,8 @@ static ml_status read_plain(ml_tokenizer *t, const ml_file *file, int32_t n_voca
     return count_differs(n_records, n_vocab, err);
   }
   if (n_bytes >= UINT32_MAX) {
-    return ml_fail(err, ML_E_FORMAT, "the pieces have %llu bytes together; at most %u are allowed",
-                   (unsigned long long)n_bytes, UINT32_MAX - 1);
+    return ml_fail(err, ML_E_FORMAT, "the pieces have %llu bytes together; at most %u are allowed", (unsigned long long)n_bytes,
+                   UINT32_MAX - 1);
   }
   status = allocate_pieces(t, n_vocab, (uint32_t)n_bytes, err);
   if (status != ML_OK) {
@@ -322,8 +321,8 @@ static ml_status read_plain(ml_tokenizer *t, const ml_file *file, int32_t n_voca
 }
 
 /* One header field that is a number in a range. */
-static ml_status read_range(const uint8_t *header, int offset, const char *name, uint32_t low, uint32_t high,
-                            uint32_t *out, ml_error *err) {
+static ml_status read_range(const uint8_t *header, int offset, const char *name, uint32_t low, uint32_t high, uint32_t *out,
+                            ml_error *err) {
   *out = read_u32(header + offset);
   if (*out < low || *out > high) {
     return ml_fail(err, ML_E_FORMAT, "header field %s is %u; it must be from %u to %u", name, *out, low, high);
@@ -758,8 +757,10 @@ static ml_status spell(encoder *e, const uint8_t *text, uint32_t length, ml_erro
     return ML_OK;
   }
   if (t->unk_id < 0) {
-    return ml_fail(err, ML_E_FORMAT, "the tokenizer has no id for byte 0x%02X of the text, and none for what is unknown; convert the "
-                                     "model again with its complete tokenizer", text[known]);
+    return ml_fail(err, ML_E_FORMAT,
+                   "the tokenizer has no id for byte 0x%02X of the text, and none for what is unknown; convert the "
+                   "model again with its complete tokenizer",
+                   text[known]);
   }
   if (t->kind == KIND_BYTES || !e->after_unknown) {
     emit(e, t->unk_id);
@@ -894,8 +895,8 @@ static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t
   return n > done ? encode_stretch(e, text + done, n - done, done == 0, err) : ML_OK;
 }
 
-ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n_bytes, uint32_t flags, int32_t *ids,
-                               size_t capacity, size_t *n_ids, ml_error *err) {
+ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n_bytes, uint32_t flags, int32_t *ids, size_t capacity,
+                               size_t *n_ids, ml_error *err) {
   if (n_ids == NULL) {
     return ml_fail(err, ML_E_ARG, "n_ids is NULL; it must point to where the number of ids goes");
   }

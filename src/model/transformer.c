@@ -20,8 +20,8 @@ struct ml_context {
   ml_arena arena; /* everything below */
   int32_t capacity;
   int32_t position;
-  int evaluated;    /* x is the last token's: there was an eval since the start or a rewind */
-  int logits_valid; /* logits are the last token's */
+  int evaluated;        /* x is the last token's: there was an eval since the start or a rewind */
+  int logits_valid;     /* logits are the last token's */
   float *keys, *values; /* n_layers x capacity x kv_dim */
   float *cos_t, *sin_t; /* capacity x head_dim / 2 */
   float *x;             /* dim: the residual stream */

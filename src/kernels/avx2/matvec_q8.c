@@ -15,9 +15,9 @@ static inline __m256i block_dot(const int8_t *w, const int8_t *x) {
 
 /* The integer sums of eight blocks, in order. */
 static inline __m256i eight_blocks(const int8_t *w, const int8_t *x) {
-  return add_up8(add_up4(block_dot(w, x), block_dot(w + 32, x + 32), block_dot(w + 64, x + 64), block_dot(w + 96, x + 96)),
-                 add_up4(block_dot(w + 128, x + 128), block_dot(w + 160, x + 160), block_dot(w + 192, x + 192),
-                         block_dot(w + 224, x + 224)));
+  return add_up8(
+      add_up4(block_dot(w, x), block_dot(w + 32, x + 32), block_dot(w + 64, x + 64), block_dot(w + 96, x + 96)),
+      add_up4(block_dot(w + 128, x + 128), block_dot(w + 160, x + 160), block_dot(w + 192, x + 192), block_dot(w + 224, x + 224)));
 }
 
 /* The sums of the first n < 8 blocks, the rest 0. */

@@ -42,9 +42,9 @@ static inline v16 v16_set1(float x) {
   return (v16){{_mm256_set1_ps(x), _mm256_set1_ps(x)}};
 }
 
-#define ML_V16_LANEWISE(name, intrinsic)                                                                               \
-  static inline v16 v16_##name(v16 a, v16 b) {                                                                         \
-    return (v16){{intrinsic(a.v[0], b.v[0]), intrinsic(a.v[1], b.v[1])}};                                              \
+#define ML_V16_LANEWISE(name, intrinsic)                                  \
+  static inline v16 v16_##name(v16 a, v16 b) {                            \
+    return (v16){{intrinsic(a.v[0], b.v[0]), intrinsic(a.v[1], b.v[1])}}; \
   }
 ML_V16_LANEWISE(add, _mm256_add_ps)
 ML_V16_LANEWISE(sub, _mm256_sub_ps)

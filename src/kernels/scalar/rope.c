@@ -11,8 +11,7 @@ static void rotate(float *x, const float *cos_t, const float *sin_t, int head_di
   }
 }
 
-void ml_k_rope_scalar(float *q, float *k, const float *cos_t, const float *sin_t, int head_dim, int n_heads,
-                      int n_kv_heads) {
+void ml_k_rope_scalar(float *q, float *k, const float *cos_t, const float *sin_t, int head_dim, int n_heads, int n_kv_heads) {
   rotate(q, cos_t, sin_t, head_dim, n_heads);
   rotate(k, cos_t, sin_t, head_dim, n_kv_heads);
 }

@@ -56,8 +56,7 @@ void ml_k_matvec_q8_sse2(float *y, const ml_qtensor *W, const ml_qact *x, int r0
     for (; b + 8 <= blocks; b += 8) {
       ml_prefetch_ahead(w + b * ML_QK, 8 * ML_Q8_BLOCK_BYTES);
       sum0 = add_terms(sum0, four_blocks(w + b * ML_QK, a.q + b * ML_QK), _mm_loadu_ps(d + b), _mm_loadu_ps(x->d + b));
-      sum1 = add_terms(sum1, four_blocks(w + (b + 4) * ML_QK, a.q + (b + 4) * ML_QK), _mm_loadu_ps(d + b + 4),
-                       _mm_loadu_ps(x->d + b + 4));
+      sum1 = add_terms(sum1, four_blocks(w + (b + 4) * ML_QK, a.q + (b + 4) * ML_QK), _mm_loadu_ps(d + b + 4), _mm_loadu_ps(x->d + b + 4));
     }
     if (b + 4 <= blocks) {
       sum0 = add_terms(sum0, four_blocks(w + b * ML_QK, a.q + b * ML_QK), _mm_loadu_ps(d + b), _mm_loadu_ps(x->d + b));

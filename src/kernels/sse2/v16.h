@@ -74,10 +74,9 @@ static inline v16 v16_set1(float x) {
   return (v16){{v, v, v, v}};
 }
 
-#define ML_V16_LANEWISE(name, intrinsic)                                                                               \
-  static inline v16 v16_##name(v16 a, v16 b) {                                                                         \
-    return (v16){{intrinsic(a.v[0], b.v[0]), intrinsic(a.v[1], b.v[1]), intrinsic(a.v[2], b.v[2]),                     \
-                  intrinsic(a.v[3], b.v[3])}};                                                                         \
+#define ML_V16_LANEWISE(name, intrinsic)                                                                                        \
+  static inline v16 v16_##name(v16 a, v16 b) {                                                                                  \
+    return (v16){{intrinsic(a.v[0], b.v[0]), intrinsic(a.v[1], b.v[1]), intrinsic(a.v[2], b.v[2]), intrinsic(a.v[3], b.v[3])}}; \
   }
 ML_V16_LANEWISE(add, _mm_add_ps)
 ML_V16_LANEWISE(sub, _mm_sub_ps)
