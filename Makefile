@@ -34,16 +34,21 @@ CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set
            THREADS=$(THREADS) is neither 1 nor pthread))$(if $(filter $(DEBUG),0 1),,$(error DEBUG=$(DEBUG) is neither 0 nor 1))
 
 BUILD   ?= build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
+ifneq ($(words $(BUILD)),1)
+$(error BUILD=$(BUILD) has a space: make cannot build into such a folder)
+endif
 OBJ     := $(BUILD)/obj
 
 # -- Flags -----------------------------------------------------------------------------------------------------------------
 # The user's CFLAGS come first and ours must win, or the bits are not the same: the ISA line allows its features and forbids all others, and
 # what relaxes floating point is taken out (-Ofast is read as -O3) and forbidden, since at the link it would add a start-up routine that
 # flushes subnormals.
+# Of -m... only tuning and hardening are the user's: anything else changes what the CPU must have, or how floats are computed.
 UNSAFE      := -ffast-math -funsafe-math-optimizations -ffinite-math-only -fassociative-math -freciprocal-math -ffp-contract=% \
                -fno-signed-zeros -fno-trapping-math -frounding-math -fsingle-precision-constant -fexcess-precision=%
-USER_CFLAGS := $(patsubst -Ofast,-O3,$(filter-out $(UNSAFE),$(CFLAGS)))
-USER_LDFLAGS := $(patsubst -Ofast,-O3,$(filter-out $(UNSAFE),$(LDFLAGS)))
+ours        = $(filter-out -m%,$(1)) $(filter -mtune=% -mbranch-protection=%,$(1))
+USER_CFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(CFLAGS))))
+USER_LDFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(LDFLAGS))))
 OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)
 WARNINGS    := -Wall -Wextra -Wshadow -Wconversion
 DEFINES     := -DML_ISA_$(shell echo $(ISA) | tr a-z A-Z) $(if $(filter pthread,$(THREADS)),-DML_THREADS_PTHREAD)
@@ -97,7 +102,7 @@ $(ARCHIVE): $(LIB_OBJ)
 	$(AR) rcs $@ $^
 
 $(SHARED): $(LIB_OBJ)
-	$(LINK) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $^
+	$(filter-out -static -static-pie,$(LINK)) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $^
 	ln -sf liblegacyml.so.$(VERSION) $@.$(ABI)
 	ln -sf liblegacyml.so.$(ABI) $@
 
@@ -172,14 +177,16 @@ answer:
 bench: all
 	$(BUILD)/ml_bench
 
+INSTALL_TO = $(DESTDIR)$(PREFIX)
+
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include
-	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 src/include/legacyml.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(ARCHIVE) $(DESTDIR)$(PREFIX)/lib
-	install $(SHARED).$(VERSION) $(DESTDIR)$(PREFIX)/lib
-	ln -sf liblegacyml.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/liblegacyml.so.$(ABI)
-	ln -sf liblegacyml.so.$(ABI) $(DESTDIR)$(PREFIX)/lib/liblegacyml.so
+	install -d "$(INSTALL_TO)/bin" "$(INSTALL_TO)/lib" "$(INSTALL_TO)/include"
+	install $(PROGRAMS) "$(INSTALL_TO)/bin"
+	install -m 644 src/include/legacyml.h "$(INSTALL_TO)/include"
+	install -m 644 $(ARCHIVE) "$(INSTALL_TO)/lib"
+	install $(SHARED).$(VERSION) "$(INSTALL_TO)/lib"
+	ln -sf liblegacyml.so.$(VERSION) "$(INSTALL_TO)/lib/liblegacyml.so.$(ABI)"
+	ln -sf liblegacyml.so.$(ABI) "$(INSTALL_TO)/lib/liblegacyml.so"
 
 help:
 	@echo 'make demo                 set up everything, convert a 135M model, answer a question'
@@ -192,7 +199,7 @@ help:
 	@echo 'make model                only convert the demo model'
 	@echo 'make venv                 the Python tools in $(VENV)'
 	@echo 'make install              to $$DESTDIR$$PREFIX'
-	@echo 'make clean                remove build/'
+	@echo 'make clean                remove build/, the demo model too'
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
 

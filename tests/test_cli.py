@@ -19,6 +19,7 @@ import socket
 import struct
 import subprocess
 import time
+import tty
 from pathlib import Path
 from typing import Callable, Sequence
 
@@ -878,16 +879,34 @@ def test_talk_interrupted_while_reading_a_message(ml_run: Path, tmp_path: Path) 
     """A message that Ctrl-C cuts short is taken back: another one, too long to stand behind any of it, is accepted."""
     model = talker(tmp_path / "talker.mlb", max_seq=LONG)
     ours, theirs = pty.openpty()
-    with start(ml_run, model, "--chat", "-c", LONG, stdin=subprocess.PIPE, stderr=theirs) as process:
-        os.close(theirs)
+    tty.setraw(theirs)  # a cooked terminal ends a line at 4,095 characters
+    with start(ml_run, model, "--chat", "-c", LONG, stdin=theirs, stderr=theirs) as process:
         for _ in range(2):
-            process.stdin.write(b"a" * (LONG - 100) + b"\n")
-            process.stdin.flush()
+            read_until(ours, b"> ")
+            message = memoryview(b"a" * (LONG - 100) + b"\n")
+            while message:
+                message = message[os.write(ours, message[:1000]) :]
             read_until(ours, b"tokens")
             process.send_signal(signal.SIGINT)
             read_until(ours, b"stop: interrupted")
-        process.stdin.close()
-        read_until(ours, b"stop: end of input")
-        assert process.wait(10) == 0
+        read_until(ours, b"> ")
+        process.kill()
         assert process.stdout.read() == b""
+    os.close(theirs)
     os.close(ours)
+
+
+def test_talk_from_a_pipe_interrupted(ml_run: Path, tmp_path: Path) -> None:
+    """Without a terminal nobody goes on with the talk: Ctrl-C ends it, during an answer and while it waits for a message."""
+    model = write_chat_model(tmp_path / "endless.mlb", {10: ord("a"), ord("a"): ord("b"), ord("b"): ord("a")}, max_seq=LONG)
+    for waiting in (False, True):
+        with start(ml_run, model, "--chat", "-c", LONG, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            if not waiting:
+                process.stdin.write(b"One\nTwo\n")
+                process.stdin.flush()
+                read_until(process.stdout.fileno(), b"abab")
+            else:
+                time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            assert process.wait(10) == 130

@@ -229,7 +229,7 @@ def test_file_layout(tmp_path: Path, wtype: str, emb_type: str, untied: bool, fa
     """Header fields at their offsets, every array on 64 bytes, zeros between, the end; worked out here from docs/formats.md."""
     out = tmp_path / "m.mlb"
     options = ["--untied"] * untied + ["--rope-factors"] * factors + ["--type", wtype, "--emb-type", emb_type]
-    options += "--dim 96 --layers 3 --heads 6 --kv-heads 3 --hidden 100 --vocab 77 --max-seq 33 --theta 500000".split()
+    options += "--dim 96 --layers 3 --heads 6 --kv-heads 3 --hidden 100 --vocab 77 --max-seq 33 --theta 500000 --eps 1e-6".split()
     assert random_model.main([str(out), *options]) == 0
     blob = out.read_bytes()
     q4 = wtype == "q4_0"
@@ -244,7 +244,7 @@ def test_file_layout(tmp_path: Path, wtype: str, emb_type: str, untied: bool, fa
         (24, "I", 128),
         (28, "I", 77),
     ]
-    expected += [(32, "I", 33), (36, "f", 500000.0), (40, "f", float(np.float32(1e-5))), (44, "I", 2 if q4 else 1)]
+    expected += [(32, "I", 33), (36, "f", 500000.0), (40, "f", float(np.float32(1e-6))), (44, "I", 2 if q4 else 1)]
     expected += [(48, "I", int(not untied)), (52, "I", mixed), (56, "I", int(factors)), (60, "196s", bytes(196))]
     for offset, kind, value in expected:
         assert struct.unpack_from("<" + kind, blob, offset)[0] == value, offset
@@ -989,6 +989,13 @@ def test_failure_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.Monkey
     with monkeypatch.context() as patch:
         patch.setattr(quant, "quantize_q8", interrupted)
         assert run(tmp_path / "c.bin", out) == 130
+
+    def out_of_memory(x: np.ndarray) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quant, "quantize_q8", out_of_memory)
+        assert run(tmp_path / "c.bin", out) == 6
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         assert run(tmp_path / "c.bin", out) == 3
@@ -996,6 +1003,24 @@ def test_failure_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {path.name for path in tmp_path.iterdir()} == names
     assert run(tmp_path / "c.bin", out) == 0
     assert MlbFile(out).header.vocab == 80 and {path.name for path in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize("blocked", ["m.mlb", "m.tokenizer.bin"])
+def test_both_files_or_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str], blocked: str) -> None:
+    """A folder in the place of one file: the other one stays as it was."""
+    assert random_model.main([str(tmp_path / "r.mlb"), "--vocab", "300", "--tokenizer", "plain"]) == 0
+    header = make_header(vocab=300)
+    write_llama2c(tmp_path / "c.bin", header, make_weights(header), 0)
+    for name in ("m.mlb", "m.tokenizer.bin"):
+        (tmp_path / name).write_bytes(b"old")
+    (tmp_path / blocked).unlink()
+    (tmp_path / blocked).mkdir()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert run(tmp_path / "c.bin", tmp_path / "m.mlb", "--tokenizer", str(tmp_path / "r.tokenizer.bin")) == 3
+    assert f"Is a directory: '{tmp_path / blocked}'" in capsys.readouterr().err
+    other = {"m.mlb": "m.tokenizer.bin", "m.tokenizer.bin": "m.mlb"}[blocked]
+    assert (tmp_path / other).read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 # -- Programs ------------------------------------------------------------------------------------------------------------

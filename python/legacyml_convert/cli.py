@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="legacyml-convert",
         description="Convert a Llama-style checkpoint to .mlb, and its tokenizer with it.",
-        epilog="Exit status: 0 done, 2 usage, 3 a file cannot be read or written, 4 format, 5 sizes that do not fit.",
+        epilog="Exit status: 0 done, 2 usage, 3 a file cannot be read or written, 4 format, 5 sizes that do not fit, 6 memory.",
     )
     parser.add_argument(
         "input", metavar="INPUT", type=Path, help="llama2.c checkpoint, Hugging Face folder or GGUF file"

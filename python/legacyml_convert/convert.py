@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ def tokenizer_path(out: Path) -> Path:
 @contextlib.contextmanager
 def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
     """Streams that become these files together at the end; after an exception nothing has changed."""
+    for path in paths:
+        if path.is_dir():  # found now: at the end the other file might have been replaced already
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     temporary = [path.with_name(f"{path.name}.{os.getpid()}.part") for path in paths]
     try:
         with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Callable
 
 EXIT_IO = 3
+EXIT_MEMORY = 6
 EXIT_INTERRUPTED = 130
 
 
@@ -57,6 +58,9 @@ def exit_status(program: str, run: Callable[[], None]) -> int:
     except OSError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_IO
+    except MemoryError as error:
+        print(f"{program}: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)
+        return EXIT_MEMORY
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

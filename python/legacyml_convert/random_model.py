@@ -103,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"(default: {default})")
     parser.add_argument("--kv-heads", type=int, metavar="N", help="(default: as many as heads)")
     parser.add_argument("--theta", type=float, default=10000.0, help="base of the rotary frequencies (default: 10000)")
+    parser.add_argument("--eps", type=float, default=1e-5, help="added under the root of a norm (default: 1e-5)")
     parser.add_argument("--rope-factors", action="store_true", help="divide the rotary frequencies by 1 to 8")
     parser.add_argument("--type", choices=sorted(mlb.TYPE_NAMES), default="q8_0", help="(default: q8_0)")
     parser.add_argument("--emb-type", choices=["same", "q8_0"], default="same", help="(default: same)")
@@ -131,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.vocab,
             arguments.max_seq,
             arguments.theta,
-            1e-5,
+            arguments.eps,
             shared_classifier=int(not arguments.untied),
             rope_factors=int(arguments.rope_factors),
         )

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * ml_bench: how fast the kernels of this build are beside the scalar ones, and how fast a model runs. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,14 @@
 
 static const char usage[] = "usage: ml_bench [MODEL.mlb] [-t THREADS] [-n TOKENS] [-r ROUNDS] [--version] [--help]\n"
                             "\n"
-                            "Without a model: every kernel at shapes of small models, this build and scalar C in turn.\n"
+                            "Without a model: every kernel at shapes of small models, this build and scalar C in turn, one thread.\n"
                             "With a model: tokens per second for a prompt and for decoding, and the bandwidth of its weights.\n"
                             "  -t THREADS  1 to 1024; default: what CPU affinity and the container's quota allow\n"
                             "  -n TOKENS   tokens of the prompt and of decoding, default 64 each\n"
                             "  -r ROUNDS   rounds; the median is printed, default 5\n";
 
 #define MAX_ROUNDS 101
+#define DEFAULT_TOKENS 64
 
 typedef struct {
   const char *model;
@@ -29,7 +31,7 @@ static int read_count(const char *option, const char *text, int low, int high, i
   char *end = NULL;
   long value = text != NULL ? strtol(text, &end, 10) : 0;
   if (text == NULL || end == text || *end != '\0' || value < low || value > high) {
-    fprintf(stderr, "ml_bench: %s needs a whole number from %d to %d, not \"%s\"\n", option, low, high, text != NULL ? text : "");
+    fprintf(stderr, "ml_bench: %s needs a whole number from %d to %d, found %s\n", option, low, high, text != NULL ? text : "nothing");
     return 0;
   }
   *out = (int)value;
@@ -158,7 +160,9 @@ static int bench_kernels(const bench_options *o) {
     } else {
       printf("| %s | %d | %.3f | | | %.3f | %.2f |\n", row->op, row->cols, fast * 1e6, slow * 1e6, slow / fast);
     }
-    fflush(stdout);
+    if (fflush(stdout) != 0) {
+      break; /* nobody reads: ml_main says why */
+    }
   }
   free(q);
   free(d);
@@ -219,19 +223,28 @@ static int bench_model(const bench_options *o) {
   return (int)status;
 }
 
+/* Ends the output: a full disk is an error, a closed pipe is not. */
+static int finish(int status) {
+  if (status == 0 && (fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE) {
+    fprintf(stderr, "ml_bench: standard output: writing failed: %s\n", strerror(errno));
+    return ML_E_IO;
+  }
+  return status;
+}
+
 int ml_main(int argc, char **argv) {
-  bench_options o = {.threads = 0, .tokens = 64, .rounds = 5};
+  bench_options o = {.threads = 0, .tokens = DEFAULT_TOKENS, .rounds = 5};
   os_start();
   for (int i = 1; i < argc; i++) {
     const char *arg = argv[i];
     const char *value = i + 1 < argc ? argv[i + 1] : NULL;
     if (strcmp(arg, "--help") == 0) {
       fputs(usage, stdout);
-      return 0;
+      return finish(0);
     }
     if (strcmp(arg, "--version") == 0) {
       printf("ml_bench %s, %s, threads: %s\n", ml_version(), ml_isa_name(), ml_thread_model());
-      return 0;
+      return finish(0);
     }
     int ok = 1;
     if (strcmp(arg, "-t") == 0) {
@@ -252,5 +265,9 @@ int ml_main(int argc, char **argv) {
     }
     i++;
   }
-  return o.model != NULL ? bench_model(&o) : bench_kernels(&o);
+  if (o.model == NULL && (o.threads != 0 || o.tokens != DEFAULT_TOKENS)) {
+    fprintf(stderr, "ml_bench: -t and -n need a model; kernels are timed on one thread\n");
+    return ML_E_ARG;
+  }
+  return finish(o.model != NULL ? bench_model(&o) : bench_kernels(&o));
 }

@@ -314,12 +314,20 @@ static int talk(session *s, const chat_template *chat) {
     }
     long n = os_read_line(stdin, &line, &capacity);
     if (n < 0 && os_interrupted() && !feof(stdin)) {
+      if (!show) { /* nobody is there to go on with the talk */
+        s->stop = STOP_INTERRUPTED;
+        status = OS_INTERRUPTED_STATUS;
+        break;
+      }
       os_clear_interrupt();
       clearerr(stdin);
       fputc('\n', stderr);
       continue;
     }
     if (n < 0) {
+      if (show) {
+        fputc('\n', stderr);
+      }
       s->stop = STOP_INPUT;
       status = ferror(stdin) ? report(ML_E_IO, "standard input: reading failed: %s", strerror(errno)) : 0;
       break;
@@ -336,6 +344,9 @@ static int talk(session *s, const chat_template *chat) {
     os_clear_interrupt();
     status = status == 0 ? generate(s, &turn) : status;
     ids_free(&turn);
+    if (status == 0 && s->stop == STOP_INTERRUPTED && !show) {
+      status = OS_INTERRUPTED_STATUS;
+    }
     if (status == 0 && s->stop == STOP_FULL) {
       status = report(ML_E_SHAPE, "the context is full, %d positions: the chat ends here; raise -c for a longer one",
                       (int)ml_context_capacity(s->context));

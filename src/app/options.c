@@ -54,13 +54,15 @@ static const option_row rows[] = {
     {"--check-cpu", NULL, VALUE_NONE, FIELD(check_cpu), 0, 0, "say whether this CPU runs this build; needs no MODEL"},
     {"--version", NULL, VALUE_NONE, FIELD(version), 0, 0, "print version, instruction set and kernels"},
     {"--help", NULL, VALUE_NONE, FIELD(help), 0, 0, "print this"},
+    {"-h", NULL, VALUE_NONE, FIELD(help), 0, 0, NULL},
 };
 
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
 void options_print_help(void) {
   printf("ml_run MODEL.mlb (-p TEXT | -f FILE | --tokens IDS | --chat) [OPTION]...\n"
-         "Generates text with a Llama-style model. Text goes to standard output, everything else to standard error.\n\n");
+         "Generates text with a Llama-style model. The text and a newline go to standard output, everything else to standard\n"
+         "error. In a talk, Ctrl-C stops an answer and Ctrl-D ends it.\n\n");
   for (size_t i = 0; i < N_ROWS; i++) {
     char left[64];
     snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "", rows[i].value != NULL ? rows[i].value : "");
@@ -95,7 +97,8 @@ static int read_real(const char *text, double least, double most, float *value) 
     return 0;
   }
   float number = strtof(text, &end);
-  if (*end != '\0' || !(number >= (float)least && number <= (float)most)) {
+  int vanished = number == 0 && strcspn(text, "123456789") < strcspn(text, "eE"); /* 1e-50 is no 0 */
+  if (*end != '\0' || vanished || !(number >= (float)least && number <= (float)most)) {
     return 0;
   }
   *value = number;
@@ -126,7 +129,12 @@ static int store(run_options *options, const option_row *row, const char *value)
   void *field = (char *)options + row->offset;
   switch (row->kind) {
   case VALUE_NONE: *(int *)field = 1; return 0;
-  case VALUE_TEXT: *(const char **)field = value; return 0;
+  case VALUE_TEXT:
+    if (value[0] == '\0' && strcmp(row->value, "FILE") == 0) {
+      return report(ML_E_ARG, "%s: found an empty file name", row->name);
+    }
+    *(const char **)field = value;
+    return 0;
   case VALUE_INT:
     if (!read_int(value, row->least, row->most, field)) {
       return report(ML_E_ARG, "%s: found \"%s\", allowed is a whole number from %.0f to %.0f", row->name, value, row->least, row->most);

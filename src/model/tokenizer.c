@@ -758,8 +758,7 @@ static ml_status spell(encoder *e, const uint8_t *text, uint32_t length, ml_erro
   }
   if (t->unk_id < 0) {
     return ml_fail(err, ML_E_FORMAT,
-                   "the tokenizer has no id for byte 0x%02X of the text, and none for what is unknown; convert the "
-                   "model again with its complete tokenizer",
+                   "byte 0x%02X of the text cannot be spelled: this tokenizer has neither an id for it nor one for what is unknown",
                    text[known]);
   }
   if (t->kind == KIND_BYTES || !e->after_unknown) {
