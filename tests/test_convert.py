@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import struct
 import subprocess
@@ -1017,7 +1018,7 @@ def test_both_files_or_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / blocked).mkdir()
     names = {path.name for path in tmp_path.iterdir()}
     assert run(tmp_path / "c.bin", tmp_path / "m.mlb", "--tokenizer", str(tmp_path / "r.tokenizer.bin")) == 3
-    assert f"Is a directory: '{tmp_path / blocked}'" in capsys.readouterr().err
+    assert f"{tmp_path / blocked}: Is a directory" in capsys.readouterr().err
     other = {"m.mlb": "m.tokenizer.bin", "m.tokenizer.bin": "m.mlb"}[blocked]
     assert (tmp_path / other).read_bytes() == b"old"
     assert {path.name for path in tmp_path.iterdir()} == names
@@ -1082,3 +1083,21 @@ def test_random_model_is_reproducible(tmp_path: Path) -> None:
     for fault in ("--dim 48", "--heads 5", "--kv-heads 3", "--vocab 100 --tokenizer plain", "--seed -1", "--theta 0"):
         assert random_model.main([str(tmp_path / "x.mlb"), *fault.split()]) in (2, 4, 5), fault
     assert not (tmp_path / "x.mlb").exists()
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """A FIFO as checkpoint, as tokenizer and as a file of a Hugging Face folder is refused at once; an old OUT is left alone."""
+    pipe, out, checkpoint = tmp_path / "pipe", tmp_path / "out.mlb", tmp_path / "model.bin"
+    os.mkfifo(pipe)
+    out.write_bytes(b"old")
+    write_llama2c(checkpoint, make_header(), make_weights(make_header()), 0)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.mkfifo(folder / "config.json")
+    convert_tool = Path(__file__).resolve().parent.parent / "tools/convert.py"
+    for arguments in ([pipe, out], [checkpoint, out, "--tokenizer", pipe], [folder, out]):
+        command = [sys.executable, convert_tool, *arguments]
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert process.returncode == 3, process.stderr
+        assert "expected a plain file" in process.stderr and len(process.stderr.splitlines()) == 1
+    assert out.read_bytes() == b"old"

@@ -1,48 +1,360 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Every kernel of the build equals scalar C bit for bit: all sizes around a vector, unaligned data, data that ends at the end of a page, hostile
- * values. (That scalar C is right is test_contract.py's business.) */
+ * values. On ordinary numbers it also agrees with double precision and with exact integers, which is what the scalar build has to show.
+ * A kernel that dies of a signal, writes to its input or beside its output, or leaves another float mode has failed by name, and the run goes on. */
 #define _DEFAULT_SOURCE
 #include "../src/config/ml_config.h"
 
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../src/core/float_mode.h"
 #include "harness.h"
 
-/* Memory whose last byte is followed by a page that must not be touched. */
-typedef struct {
-  unsigned char *base, *end;
-  size_t size; /* with the guard page */
-} guarded;
+/* What arithmetic may change in the float mode, and a bit that none may: flushing of subnormals. */
+#if defined(__x86_64__)
+enum { MODE_STICKY = 0x3F, MODE_FLUSH = 0x8000 };
+#elif defined(__aarch64__)
+enum { MODE_STICKY = 0, MODE_FLUSH = 1 << 24 };
+#else
+#define MODE_STICKY 0xF800009Fu
+enum { MODE_FLUSH = 1 << 24 };
+#endif
 
-static guarded guarded_new(size_t bytes) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  guarded g = {.size = (bytes + page - 1) / page * page + page};
-  g.base = mmap(NULL, g.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (g.base == MAP_FAILED || mprotect(g.base + g.size - page, page, PROT_NONE) != 0) {
-    perror("mmap");
-    exit(2);
+enum { MAX_BLOCKS = 70, MAX_N = MAX_BLOCKS * ML_QK, MAX_ROWS = 11, MAX_HEADS = 5, MAX_BACK = 17, CANARY = 0x5A, CANARY_BYTES = 64 };
+
+/* Two outputs and four inputs, each in memory whose last byte is followed by a page that must not be touched. Inputs are read-only in a call. */
+enum { Y, Z, A, B, C, D, SLOTS };
+static struct { unsigned char *base, *end; } slots[SLOTS];
+static const size_t slot_bytes = (size_t)MAX_N * MAX_ROWS * sizeof(float);
+
+static void make_slots(void) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (slot_bytes + page - 1) / page * page;
+  for (int i = 0; i < SLOTS; i++) {
+    void *memory = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect((unsigned char *)memory + size, page, PROT_NONE) != 0) {
+      perror("mmap");
+      exit(2);
+    }
+    slots[i].base = memory;
+    slots[i].end = slots[i].base + size;
   }
-  g.end = g.base + g.size - page;
-  return g;
 }
 
-enum { MAX_N = 70 * ML_QK, MAX_ROWS = 11, CANARY = 0x5A, CANARY_BYTES = 64 };
-
-/* Buffers end where their page ends; what is written is compared with what scalar C writes into `expected`. */
-static guarded memory[6];
-static float expected[2 * MAX_N];
-static float start[2 * MAX_N];
-
-/* n floats that end at the page (back = 0) or `back` floats before it. */
-static float *floats(int which, int n, int back) {
-  return (float *)(void *)(memory[which].end - (size_t)(n + back) * sizeof(float));
+static void protect_inputs(int protection) {
+  for (int i = A; i < SLOTS; i++) {
+    if (mprotect(slots[i].base, (size_t)(slots[i].end - slots[i].base), protection) != 0) {
+      perror("mprotect");
+      exit(2);
+    }
+  }
 }
+
+/* n floats that end at the page (back = 0) or `back` floats before it; the same in bytes. */
+static float *floats(int slot, int n, int back) {
+  return (float *)(void *)(slots[slot].end - (size_t)(n + back) * sizeof(float));
+}
+
+static int8_t *bytes(int slot, int n, int back) {
+  return (int8_t *)slots[slot].end - n - back;
+}
+
+/* -- Operations ----------------------------------------------------------------------------------------------------------- */
+
+/* The arguments of every operation; each uses what it needs. */
+typedef struct {
+  float *y, *z; /* written; z by rope only */
+  const float *a, *b;
+  float factor;
+  int n, heads, kv_heads, r0, r1;
+  const ml_qtensor *W;
+  const ml_qact *x;
+} call;
+
+typedef void (*kernel)(const call *c);
+
+/* For every output of a call its value and the sum of the sizes of its terms, in double precision; y0 is what y was before. */
+typedef void (*reference)(const call *c, const float *y0, double *value, double *size);
+
+#define KERNEL(op, ...)                    \
+  static void bound_##op(const call *c) {  \
+    ml_k_##op(__VA_ARGS__);                \
+  }                                        \
+  static void scalar_##op(const call *c) { \
+    ml_k_##op##_scalar(__VA_ARGS__);       \
+  }
+
+KERNEL(axpy_f32, c->y, c->factor, c->a, c->n)
+KERNEL(add, c->y, c->a, c->n)
+KERNEL(rmsnorm, c->y, c->a, c->b, c->n, 1e-5f)
+KERNEL(softmax, c->y, c->n)
+KERNEL(silu_mul, c->y, c->a, c->n)
+KERNEL(rope, c->y, c->z, c->a, c->b, c->n, c->heads, c->kv_heads)
+KERNEL(matvec_q8, c->y, c->W, c->x, c->r0, c->r1)
+KERNEL(matvec_q4, c->y, c->W, c->x, c->r0, c->r1)
+
+static void bound_dot_f32(const call *c) {
+  c->y[0] = ml_k_dot_f32(c->a, c->b, c->n);
+}
+
+static void scalar_dot_f32(const call *c) {
+  c->y[0] = ml_k_dot_f32_scalar(c->a, c->b, c->n);
+}
+
+static double size_of(double x) {
+  return x < 0 ? -x : x;
+}
+
+static double sqrt_double(double x) {
+  double root = x < 1 ? 1 : x;
+  for (int i = 0; i < 60; i++) {
+    root = (root + x / root) / 2;
+  }
+  return root;
+}
+
+/* e^x: the series of e^(x / 1024), squared ten times. */
+static double exp_double(double x) {
+  double r = x / 1024, sum = 1, term = 1;
+  for (int k = 1; k < 12; k++) {
+    term *= r / k;
+    sum += term;
+  }
+  for (int i = 0; i < 10; i++) {
+    sum *= sum;
+  }
+  return sum;
+}
+
+static void exact_dot_f32(const call *c, const float *y0, double *value, double *size) {
+  (void)y0;
+  value[0] = size[0] = 0;
+  for (int i = 0; i < c->n; i++) {
+    double term = (double)c->a[i] * (double)c->b[i];
+    value[0] += term;
+    size[0] += size_of(term);
+  }
+}
+
+static void exact_axpy_f32(const call *c, const float *y0, double *value, double *size) {
+  for (int i = 0; i < c->n; i++) {
+    double term = (double)c->factor * (double)c->a[i];
+    value[i] = (double)y0[i] + term;
+    size[i] = size_of((double)y0[i]) + size_of(term);
+  }
+}
+
+static void exact_add(const call *c, const float *y0, double *value, double *size) {
+  for (int i = 0; i < c->n; i++) {
+    value[i] = (double)y0[i] + (double)c->a[i];
+    size[i] = size_of((double)y0[i]) + size_of((double)c->a[i]);
+  }
+}
+
+static void exact_rmsnorm(const call *c, const float *y0, double *value, double *size) {
+  const float *x = c->a == c->y ? y0 : c->a;
+  double squares = 0;
+  for (int i = 0; i < c->n; i++) {
+    squares += (double)x[i] * (double)x[i];
+  }
+  double root = sqrt_double(squares / c->n + 1e-5);
+  for (int i = 0; i < c->n; i++) {
+    value[i] = (double)x[i] / root * (double)c->b[i];
+    size[i] = size_of(value[i]);
+  }
+}
+
+static void exact_softmax(const call *c, const float *y0, double *value, double *size) {
+  double sum = 0;
+  for (int i = 0; i < c->n; i++) {
+    value[i] = exp_double((double)y0[i]);
+    sum += value[i];
+  }
+  for (int i = 0; i < c->n; i++) {
+    value[i] /= sum;
+    size[i] = value[i];
+  }
+}
+
+static void exact_silu_mul(const call *c, const float *y0, double *value, double *size) {
+  for (int i = 0; i < c->n; i++) {
+    value[i] = (double)y0[i] / (1 + exp_double(-(double)y0[i])) * (double)c->a[i];
+    size[i] = size_of(value[i]);
+  }
+}
+
+/* Of the query heads. */
+static void exact_rope(const call *c, const float *y0, double *value, double *size) {
+  for (int i = 0; i < c->heads * c->n; i += 2) {
+    double a = (double)y0[i], b = (double)y0[i + 1], cosine = (double)c->a[i % c->n / 2], sine = (double)c->b[i % c->n / 2];
+    value[i] = a * cosine - b * sine;
+    value[i + 1] = a * sine + b * cosine;
+    size[i] = size_of(a * cosine) + size_of(b * sine);
+    size[i + 1] = size_of(a * sine) + size_of(b * cosine);
+  }
+}
+
+static int weight(const ml_qtensor *W, int r, int i) {
+  size_t at = (size_t)r * (size_t)W->cols + (size_t)(i / ML_QK * ML_QK);
+  if (W->type == ML_Q8_0) {
+    return W->q[at + (size_t)(i % ML_QK)];
+  }
+  int byte = ((const uint8_t *)W->q)[at / 2 + (size_t)(i % 16)];
+  return (i % ML_QK < 16 ? byte % 16 : byte / 16) - 8;
+}
+
+static void exact_matvec(const call *c, const float *y0, double *value, double *size) {
+  int blocks = c->W->cols / ML_QK;
+  for (int r = 0; r < c->W->rows; r++) {
+    value[r] = r < c->r0 || r >= c->r1 ? (double)y0[r] : 0;
+    size[r] = 0;
+    for (int b = 0; b < blocks && r >= c->r0 && r < c->r1; b++) {
+      long sum = 0;
+      for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
+        sum += weight(c->W, r, i) * c->x->q[i];
+      }
+      double term = (double)sum * (double)c->W->d[r * blocks + b] * (double)c->x->d[b];
+      value[r] += term;
+      size[r] += size_of(term);
+    }
+  }
+}
+
+typedef struct {
+  const char *name;
+  kernel bound, scalar;
+  reference exact;
+} operation;
+
+#define OPERATION(op, exact) \
+  { #op, bound_##op, scalar_##op, exact }
+
+static const operation axpy = OPERATION(axpy_f32, exact_axpy_f32), add = OPERATION(add, exact_add), dot = OPERATION(dot_f32, exact_dot_f32),
+                       rmsnorm = OPERATION(rmsnorm, exact_rmsnorm), softmax = OPERATION(softmax, exact_softmax),
+                       silu_mul = OPERATION(silu_mul, exact_silu_mul), rope = OPERATION(rope, exact_rope),
+                       matvec_q8 = OPERATION(matvec_q8, exact_matvec), matvec_q4 = OPERATION(matvec_q4, exact_matvec);
+
+/* -- Running and comparing ------------------------------------------------------------------------------------------------ */
+
+static sigjmp_buf escape;
+static volatile sig_atomic_t in_kernel;
+static ml_float_mode standard_mode;
+
+static void on_signal(int number) {
+  if (!in_kernel) {
+    signal(number, SIG_DFL); /* not a kernel's: die of it */
+    return;
+  }
+  in_kernel = 0;
+  siglongjmp(escape, number);
+}
+
+static void catch_signals(void) {
+  static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+  struct sigaction action = {.sa_handler = on_signal};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    sigaction(numbers[i], &action, NULL);
+  }
+}
+
+static ml_float_mode control_bits(ml_float_mode mode) {
+  return mode & ~(ml_float_mode)MODE_STICKY;
+}
+
+/* What is wrong with how the kernel ended, or NULL. The float mode is the standard one again afterwards. */
+static const char *run_guarded(kernel run, const call *c) {
+  int number = sigsetjmp(escape, 1);
+  if (number == 0) {
+    in_kernel = 1;
+    run(c);
+    in_kernel = 0;
+  }
+  ml_float_mode mode = ml_float_mode_enter();
+  return number != 0 ? strsignal(number) : control_bits(mode) != standard_mode ? "left another float mode" : NULL;
+}
+
+/* Equal bits, where any NaN equals any NaN. */
+static int same(const float *a, const float *b, int n) {
+  for (int i = 0; i < n; i++) {
+    if (a[i] != a[i] && b[i] != b[i]) {
+      continue;
+    }
+    if (memcmp(a + i, b + i, sizeof *a) != 0) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* Marks the bytes before an output and those between it and the page; untouched says whether they are as they were. */
+static void set_canaries(int slot, const void *p, size_t size) {
+  unsigned char *first = (unsigned char *)(uintptr_t)p;
+  memset(first - CANARY_BYTES, CANARY, CANARY_BYTES);
+  memset(first + size, CANARY, (size_t)(slots[slot].end - first) - size);
+}
+
+static int untouched(int slot, const void *p, size_t size) {
+  const unsigned char *first = p;
+  for (const unsigned char *byte = first - CANARY_BYTES; byte < slots[slot].end; byte++) {
+    if (byte == first) {
+      byte += size;
+    }
+    if (byte < slots[slot].end && *byte != CANARY) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static float start_y[MAX_N], start_z[MAX_N];
+static char where[100]; /* size, kind and place of the data, for messages */
+
+/* Runs the bound kernel on outputs of ny and nz floats in their slots, and scalar C on the same in plain memory. The outputs start as start_y
+ * and start_z. An input may be c->y itself. exact: also compared with double precision. */
+static void compare(const operation *op, const call *c, int ny, int nz, int exact) {
+  static float right_y[MAX_N], right_z[MAX_N];
+  static double value[MAX_N], size[MAX_N];
+  size_t bytes_y = (size_t)ny * sizeof(float), bytes_z = (size_t)nz * sizeof(float);
+  call right = *c;
+  right.y = right_y;
+  right.a = c->a == c->y ? right_y : c->a;
+  memcpy(c->y, start_y, bytes_y);
+  memcpy(right_y, start_y, bytes_y);
+  set_canaries(Y, c->y, bytes_y);
+  if (nz > 0) {
+    right.z = right_z;
+    memcpy(c->z, start_z, bytes_z);
+    memcpy(right_z, start_z, bytes_z);
+    set_canaries(Z, c->z, bytes_z);
+  }
+  protect_inputs(PROT_READ);
+  const char *fault = run_guarded(op->bound, c);
+  const char *scalar_fault = run_guarded(op->scalar, &right);
+  protect_inputs(PROT_READ | PROT_WRITE);
+  CHECK(fault == NULL && scalar_fault == NULL, "%s, %s: %s", op->name, where, fault != NULL ? fault : scalar_fault);
+  CHECK(same(c->y, right_y, ny) && (nz == 0 || same(c->z, right_z, nz)), "%s, %s: not the bits of scalar C", op->name, where);
+  CHECK(untouched(Y, c->y, bytes_y) && (nz == 0 || untouched(Z, c->z, bytes_z)), "%s, %s: wrote beside its output", op->name, where);
+  if (exact) {
+    int wrong = -1;
+    op->exact(c, start_y, value, size);
+    for (int i = 0; i < ny; i++) {
+      wrong = size_of((double)c->y[i] - value[i]) <= 1e-5 * size[i] ? wrong : i;
+    }
+    CHECK(wrong < 0, "%s, %s: element %d is %.9g, not %.9g", op->name, where, wrong, (double)c->y[wrong < 0 ? 0 : wrong],
+          value[wrong < 0 ? 0 : wrong]);
+  }
+}
+
+/* -- Data ----------------------------------------------------------------------------------------------------------------- */
 
 typedef enum { ORDINARY, WIDE, SPECIAL, HOSTILE, KINDS } value_kind;
+static const char *const kind_names[] = {"ordinary", "wide", "special", "hostile"};
 
-static float value(value_kind kind) {
-  static const float special[] = {0.0f, -0.0f, 1e-40f, -1e-45f, 3e38f, -3e38f, 88.8f, -87.4f, -104.0f, 1.0f / 0.0f, -1.0f / 0.0f, 0.0f / 0.0f};
+static float value_of(value_kind kind) {
+  static const float special[] = {0.0f,  -0.0f,  1e-40f,  -1e-45f,     3e38f,        -3e38f,
+                                  88.8f, -87.4f, -104.0f, 1.0f / 0.0f, -1.0f / 0.0f, 0.0f / 0.0f};
   uint32_t bits = harness_random();
   uint32_t choice = harness_random();
   float x;
@@ -63,111 +375,136 @@ static float value(value_kind kind) {
 
 static void fill(float *x, int n, value_kind kind) {
   for (int i = 0; i < n; i++) {
-    x[i] = value(kind);
+    x[i] = value_of(kind);
   }
 }
 
-/* Equal bits, where any NaN equals any NaN. */
-static int same(const float *a, const float *b, int n) {
+/* Quants: a third of them at either end. */
+static void fill_quants(int8_t *q, int n, int lowest) {
   for (int i = 0; i < n; i++) {
-    if (a[i] != a[i] && b[i] != b[i]) {
-      continue;
-    }
-    if (memcmp(a + i, b + i, sizeof *a) != 0) {
-      return 0;
-    }
+    uint32_t choice = harness_random();
+    uint32_t bits = harness_random();
+    int any = (int)(bits % (uint32_t)(128 - lowest)) + lowest;
+    q[i] = (int8_t)(choice % 6 == 0 ? lowest : choice % 6 == 1 ? 127 : any);
   }
-  return 1;
 }
 
-/* Marks the bytes before p; untouched says whether they are as they were. */
-static void canary(const void *p) {
-  memset((unsigned char *)(uintptr_t)p - CANARY_BYTES, CANARY, CANARY_BYTES);
-}
-
-static int untouched(const void *p) {
-  const unsigned char *bytes = (const unsigned char *)p - CANARY_BYTES;
-  for (int i = 0; i < CANARY_BYTES; i++) {
-    if (bytes[i] != CANARY) {
-      return 0;
-    }
-  }
-  return 1;
-}
-
-/* One run of `call_bound` on y (which starts as `start`) and of `call_scalar` on expected, both n floats. */
-#define COMPARE(op, y, n, kind, call_bound, call_scalar)                                                                                 \
-  do {                                                                                                                                   \
-    memcpy(y, start, (size_t)(n) * sizeof(float));                                                                                       \
-    memcpy(expected, start, (size_t)(n) * sizeof(float));                                                                                \
-    canary(y);                                                                                                                           \
-    call_bound;                                                                                                                          \
-    call_scalar;                                                                                                                         \
-    CHECK(same(y, expected, n) && untouched(y), op ", n = %d, kind %d, %d floats before the page end", n, (int)kind, back);              \
-  } while (0)
+/* -- Tests ---------------------------------------------------------------------------------------------------------------- */
 
 static void test_floats(int n, value_kind kind, int back) {
-  float *y = floats(0, n, back), *a = floats(1, n, back), *b = floats(2, n, back);
-  fill(start, n, kind);
+  float *a = floats(A, n, back), *b = floats(B, n, back);
+  call c = {.y = floats(Y, n, back), .a = a, .b = b, .n = n};
+  fill(start_y, n, kind);
   fill(a, n, kind);
   fill(b, n, kind);
-  float factor = value(kind);
-  COMPARE("axpy_f32", y, n, kind, ml_k_axpy_f32(y, factor, a, n), ml_k_axpy_f32_scalar(expected, factor, a, n));
-  COMPARE("add", y, n, kind, ml_k_add(y, a, n), ml_k_add_scalar(expected, a, n));
-  COMPARE("rmsnorm", y, n, kind, ml_k_rmsnorm(y, a, b, n, 1e-5f), ml_k_rmsnorm_scalar(expected, a, b, n, 1e-5f));
-  COMPARE("rmsnorm in place", y, n, kind, ml_k_rmsnorm(y, y, b, n, 1e-5f), ml_k_rmsnorm_scalar(expected, expected, b, n, 1e-5f));
-  COMPARE("softmax", y, n, kind, ml_k_softmax(y, n), ml_k_softmax_scalar(expected, n));
-  COMPARE("silu_mul", y, n, kind, ml_k_silu_mul(y, a, n), ml_k_silu_mul_scalar(expected, a, n));
-  float found = ml_k_dot_f32(a, b, n), right = ml_k_dot_f32_scalar(a, b, n);
-  CHECK(same(&found, &right, 1), "dot_f32, n = %d, kind %d", n, (int)kind);
+  c.factor = value_of(kind);
+  snprintf(where, sizeof where, "n = %d, %s values, %d floats before the page end", n, kind_names[kind], back);
+  compare(&axpy, &c, n, 0, kind == ORDINARY);
+  compare(&add, &c, n, 0, kind == ORDINARY);
+  compare(&rmsnorm, &c, n, 0, kind == ORDINARY);
+  compare(&softmax, &c, n, 0, kind == ORDINARY);
+  compare(&silu_mul, &c, n, 0, kind == ORDINARY);
+  c.a = c.y;
+  compare(&rmsnorm, &c, n, 0, kind == ORDINARY);
+  c.a = a;
+  c.y = floats(Y, 1, back);
+  compare(&dot, &c, 1, 0, kind == ORDINARY);
 }
 
 static void test_rope(int head_dim, value_kind kind, int back) {
-  enum { HEADS = 3 };
-  int n = HEADS * head_dim;
-  float *q = floats(0, n, back), *k = floats(1, head_dim, back);
-  float *cos_t = floats(2, head_dim / 2, back), *sin_t = floats(3, head_dim / 2, back);
-  fill(start, n, kind);
+  int heads = 1 + (int)(harness_random() % MAX_HEADS), kv_heads = 1 + (int)(harness_random() % MAX_HEADS);
+  float *cos_t = floats(A, head_dim / 2, back), *sin_t = floats(B, head_dim / 2, back);
+  call c = {.y = floats(Y, heads * head_dim, back),
+            .z = floats(Z, kv_heads * head_dim, back),
+            .a = cos_t,
+            .b = sin_t,
+            .n = head_dim,
+            .heads = heads,
+            .kv_heads = kv_heads};
+  fill(start_y, heads * head_dim, kind);
+  memcpy(start_z, start_y, (size_t)heads * (size_t)head_dim * sizeof(float));
+  if (kv_heads > heads) {
+    fill(start_z + heads * head_dim, (kv_heads - heads) * head_dim, kind);
+  }
   fill(cos_t, head_dim / 2, kind);
   fill(sin_t, head_dim / 2, kind);
-  memcpy(k, start, (size_t)head_dim * sizeof(float));
-  static float expected_k[MAX_N];
-  memcpy(expected_k, start, (size_t)head_dim * sizeof(float));
-  COMPARE("rope", q, n, kind, ml_k_rope(q, k, cos_t, sin_t, head_dim, HEADS, 1),
-          ml_k_rope_scalar(expected, expected_k, cos_t, sin_t, head_dim, HEADS, 1));
-  CHECK(same(k, expected_k, head_dim), "rope, keys, head_dim = %d", head_dim);
+  snprintf(where, sizeof where, "head_dim = %d, %d and %d heads, %s values", head_dim, heads, kv_heads, kind_names[kind]);
+  compare(&rope, &c, heads * head_dim, kv_heads * head_dim, kind == ORDINARY);
+  /* Keys are turned as queries are, and all of them. */
+  int both = heads < kv_heads ? heads : kv_heads;
+  CHECK(same(c.y, c.z, both * head_dim), "rope, %s: keys are not turned as queries are", where);
+  CHECK(kind != ORDINARY || !same(c.z + (kv_heads - 1) * head_dim, start_z + (kv_heads - 1) * head_dim, head_dim),
+        "rope, %s: last key head", where);
 }
 
-static void test_matrices(int blocks, value_kind kind, int back) {
+static void test_quantize(int blocks, value_kind kind, int back) {
+  static int8_t right_q[MAX_N];
+  static float right_d[MAX_BLOCKS];
+  int n = blocks * ML_QK;
+  float *x = floats(A, n, back);
+  ml_qact out = {bytes(Y, n, back), floats(Z, blocks, back), n}, right = {right_q, right_d, n};
+  fill(x, n, kind);
+  set_canaries(Y, out.q, (size_t)n);
+  set_canaries(Z, out.d, (size_t)blocks * sizeof(float));
+  ml_k_quantize_q8(&out, x, n);
+  ml_k_quantize_q8_scalar(&right, x, n);
+  CHECK(memcmp(out.q, right_q, (size_t)n) == 0 && same(out.d, right_d, blocks),
+        "quantize_q8, %d blocks, %s values: not the bits of scalar C", blocks, kind_names[kind]);
+  CHECK(untouched(Y, out.q, (size_t)n) && untouched(Z, out.d, (size_t)blocks * sizeof(float)),
+        "quantize_q8, %d blocks: wrote beside its output", blocks);
+}
+
+/* Rows r0 to r1, which may be none, of up to MAX_ROWS; the others keep what was there. */
+static void test_matvec(const operation *op, int blocks, value_kind kind, int back) {
   int n = blocks * ML_QK, rows = 1 + (int)(harness_random() % MAX_ROWS);
   int r0 = (int)(harness_random() % (uint32_t)rows);
-  float *x = floats(0, n, back), *xd = floats(1, blocks, back), *d = floats(2, rows * blocks, back), *y = floats(3, rows, back);
-  int8_t *xq = (int8_t *)memory[4].end - n - back % 5, *q = (int8_t *)memory[5].end - rows * n - back % 7;
-  static int8_t scalar_q[MAX_N];
-  static float scalar_d[MAX_N / ML_QK];
-  ml_qact act = {xq, xd, n}, scalar_act = {scalar_q, scalar_d, n};
-
-  fill(x, n, kind);
-  canary(xq);
-  canary(xd);
-  ml_k_quantize_q8(&act, x, n);
-  ml_k_quantize_q8_scalar(&scalar_act, x, n);
-  CHECK(memcmp(xq, scalar_q, (size_t)n) == 0 && same(xd, scalar_d, blocks) && untouched(xq) && untouched(xd), "quantize_q8, %d blocks, kind %d",
-        blocks, (int)kind);
-
+  int r1 = r0 + (int)(harness_random() % (uint32_t)(rows - r0 + 1));
+  int weight_bytes = op == &matvec_q8 ? rows * n : rows * n / 2;
+  int8_t *q = bytes(A, weight_bytes, back), *xq = bytes(C, n, back % 5);
+  float *d = floats(B, rows * blocks, back), *xd = floats(D, blocks, back);
+  ml_qtensor W = {q, d, rows, n, (uint8_t)(op == &matvec_q8 ? ML_Q8_0 : ML_Q4_0)};
+  ml_qact x = {xq, xd, n};
+  call c = {.y = floats(Y, rows, back), .W = &W, .x = &x, .r0 = r0, .r1 = r1};
+  fill(start_y, rows, ORDINARY);
+  fill_quants(q, weight_bytes, -128);
+  fill_quants(xq, n, -127);
   fill(d, rows * blocks, kind);
-  for (int i = 0; i < rows * n; i++) {
-    q[i] = (int8_t)(harness_random() % 3 == 0 ? (harness_random() % 2 == 0 ? -128 : 127) : (int)(harness_random() % 256) - 128);
+  fill(xd, blocks, kind);
+  snprintf(where, sizeof where, "%d blocks, rows %d to %d of %d, %s scales, %d before the page end", blocks, r0, r1, rows, kind_names[kind],
+           back);
+  compare(op, &c, rows, 0, kind == ORDINARY);
+}
+
+/* Constant weights and activations with scales of 1: the result is an integer. Q8_0 pairs that a 16-bit sum would not hold, both ends of Q4_0. */
+static void test_exact_integers(void) {
+  static const struct {
+    int type, even, odd, x, sum; /* weights of even and odd elements (of Q4_0: as the nibbles say), activation, sum of a block */
+  } cases[] = {
+      {ML_Q8_0, 127, 127, 127, 516128}, {ML_Q8_0, -128, -128, 127, -520192}, {ML_Q8_0, -128, -128, -127, 520192},
+      {ML_Q8_0, -128, -128, 1, -4096},  {ML_Q8_0, -128, -128, -1, 4096},     {ML_Q8_0, 127, 127, -127, -516128},
+      {ML_Q8_0, 127, -128, 127, -2032}, {ML_Q8_0, -128, 127, -127, 2032},    {ML_Q4_0, -8, -8, 127, -32512},
+      {ML_Q4_0, -8, -8, -127, 32512},   {ML_Q4_0, 7, 7, 127, 28448},         {ML_Q4_0, 7, 7, -127, -28448},
+      {ML_Q4_0, 7, -8, 127, -2032},     {ML_Q4_0, -8, 7, -127, 2032},
+  };
+  enum { BLOCKS = 19 };
+  static int8_t q[BLOCKS * ML_QK], xq[BLOCKS * ML_QK];
+  static float ones[BLOCKS];
+  for (int b = 0; b < BLOCKS; b++) {
+    ones[b] = 1.0f;
   }
-  for (int format = ML_Q8_0; format <= ML_Q4_0; format++) {
-    /* Q4_0 uses the last half of the same bytes, so that it ends at the page too. */
-    int8_t *weights = format == ML_Q8_0 ? q : q + rows * n / 2;
-    ml_qtensor W = {weights, d, rows, n, (uint8_t)format};
-    memset(start, 0, sizeof start);
-    if (format == ML_Q8_0) {
-      COMPARE("matvec_q8", y, rows, kind, ml_k_matvec_q8(y, &W, &act, r0, rows), ml_k_matvec_q8_scalar(expected, &W, &act, r0, rows));
-    } else {
-      COMPARE("matvec_q4", y, rows, kind, ml_k_matvec_q4(y, &W, &act, r0, rows), ml_k_matvec_q4_scalar(expected, &W, &act, r0, rows));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int at = 0; at < BLOCKS * ML_QK; at++) {
+      int w = at % 2 == 0 ? cases[i].even : cases[i].odd;
+      xq[at] = (int8_t)cases[i].x;
+      q[at] = (int8_t)(cases[i].type == ML_Q8_0 ? w : (w + 8) * 17); /* 17: both nibbles, elements i and 16 + i */
+    }
+    for (int blocks = 1; blocks <= BLOCKS; blocks++) {
+      float y = 0;
+      ml_qtensor W = {q, ones, 1, blocks * ML_QK, (uint8_t)cases[i].type};
+      ml_qact x = {xq, ones, blocks * ML_QK};
+      (cases[i].type == ML_Q8_0 ? ml_k_matvec_q8 : ml_k_matvec_q4)(&y, &W, &x, 0, 1);
+      CHECK(y == (float)(blocks * cases[i].sum), "type %d, weights %d and %d, activation %d, %d blocks: %.9g, not %d", cases[i].type,
+            cases[i].even, cases[i].odd, cases[i].x, blocks, (double)y, blocks * cases[i].sum);
     }
   }
 }
@@ -179,52 +516,205 @@ static void test_longest_row(void) {
   if (q == NULL || xq == NULL || d == NULL || xd == NULL) {
     exit(2);
   }
-  for (int i = 0; i < 2 * ML_MAX_COLS; i++) {
-    q[i] = (int8_t)harness_random();
-  }
-  for (int i = 0; i < ML_MAX_COLS; i++) {
-    xq[i] = (int8_t)((int)(harness_random() % 255) - 127);
-  }
+  fill_quants(q, 2 * ML_MAX_COLS, -128);
+  fill_quants(xq, ML_MAX_COLS, -127);
   fill(d, 2 * ML_MAX_COLS / ML_QK, ORDINARY);
   fill(xd, ML_MAX_COLS / ML_QK, ORDINARY);
   ml_qact act = {xq, xd, ML_MAX_COLS};
   ml_qtensor q8 = {q, d, 2, ML_MAX_COLS, ML_Q8_0}, q4 = {q, d, 2, ML_MAX_COLS, ML_Q4_0};
-  float y[2], right[2];
-  ml_k_matvec_q8(y, &q8, &act, 0, 2);
-  ml_k_matvec_q8_scalar(right, &q8, &act, 0, 2);
-  CHECK(same(y, right, 2), "matvec_q8, %d columns", ML_MAX_COLS);
-  ml_k_matvec_q4(y, &q4, &act, 0, 2);
-  ml_k_matvec_q4_scalar(right, &q4, &act, 0, 2);
-  CHECK(same(y, right, 2), "matvec_q4, %d columns", ML_MAX_COLS);
+  call c = {.y = floats(Y, 2, 0), .W = &q8, .x = &act, .r0 = 0, .r1 = 2};
+  snprintf(where, sizeof where, "%d columns", ML_MAX_COLS);
+  compare(&matvec_q8, &c, 2, 0, 0);
+  c.W = &q4;
+  compare(&matvec_q4, &c, 2, 0, 0);
   free(q);
   free(xq);
   free(d);
   free(xd);
 }
 
-/* A sum folded in the wrong order differs from scalar C on the same data, so the comparison above can fail. */
-static void test_notices(void) {
-  float a[64], b[64], lane[16] = {0};
-  fill(a, 64, WIDE);
-  fill(b, 64, WIDE);
-  for (int i = 0; i < 64; i++) {
-    lane[i / 4] += a[i] * b[i];
+/* exp in the two kernels that have it: over its whole range against scalar C, and its ends to the last bit. 2^-126 is the smallest normal number. */
+static void test_exp(void) {
+  enum { STEP = 2048 };
+  float *ones = floats(A, STEP, 0);
+  call c = {.y = floats(Y, STEP, 0), .a = ones, .n = STEP};
+  for (int part = 0; part < 32; part++) {
+    for (int i = 0; i < STEP; i++) {
+      ones[i] = 1.0f;
+      start_y[i] = (float)(part * STEP + i - 16 * STEP) * (104.0f / (16 * STEP));
+    }
+    snprintf(where, sizeof where, "from %g", (double)start_y[0]);
+    compare(&silu_mul, &c, STEP, 0, 0);
+    compare(&softmax, &c, STEP, 0, 0);
   }
-  float wrong = 0.0f, right = ml_k_dot_f32_scalar(a, b, 64);
+  for (int at = 0; at < 17; at++) { /* in every lane, and in a tail */
+    float x[17] = {0}, u[17];
+    for (int i = 0; i < 17; i++) {
+      u[i] = 1.0f;
+      x[i] = -200.0f;
+    }
+    x[at] = -0x1.62e42ep+6f; /* exp(-x) is the largest finite one */
+    ml_k_silu_mul(x, u, 17);
+    CHECK(x[at] < -0x1p-123f && x[at] > -0x1p-120f, "silu(-0x1.62e42ep+6) = %a", (double)x[at]);
+    x[at] = -0x1.62e430p+6f; /* the next: infinite */
+    ml_k_silu_mul(x, u, 17);
+    CHECK(memcmp(x + at, &(float){-0.0f}, sizeof *x) == 0, "silu(-0x1.62e43p+6) = %a", (double)x[at]);
+    for (int i = 0; i < 17; i++) {
+      x[i] = i == (at + 1) % 17 ? 0.0f : -200.0f;
+    }
+    x[at] = -0x1.5d589ep+6f; /* the least that is not zero */
+    ml_k_softmax(x, 17);
+    CHECK(x[at] > 0x1.00004p-126f && x[at] < 0x1.00006p-126f, "exp(-0x1.5d589ep+6) = %a", (double)x[at]);
+    CHECK(x[(at + 1) % 17] == 1.0f, "exp(0) = %a", (double)x[(at + 1) % 17]);
+    for (int i = 0; i < 17; i++) {
+      x[i] = i == (at + 1) % 17 ? 0.0f : -200.0f;
+    }
+    x[at] = -0x1.5d58a0p+6f;
+    ml_k_softmax(x, 17);
+    CHECK(memcmp(x + at, &(float){0.0f}, sizeof *x) == 0, "exp(-0x1.5d58ap+6) = %a", (double)x[at]);
+  }
+}
+
+/* -- Kernels that are wrong: each must be reported ------------------------------------------------------------------------ */
+
+static void wrong_order(const call *c) {
+  float lane[16] = {0}, sum = 0.0f;
+  for (int i = 0; i < c->n; i++) {
+    lane[i % 16] = lane[i % 16] + c->a[i] * c->b[i];
+  }
   for (int i = 0; i < 16; i++) {
-    wrong += lane[i];
+    sum = sum + lane[i];
   }
-  CHECK(!same(&wrong, &right, 1), "a wrong order was not noticed");
+  c->y[0] = sum;
+}
+
+static void four_lanes(const call *c) {
+  int blocks = c->W->cols / ML_QK;
+  for (int r = c->r0; r < c->r1; r++) {
+    float lane[4] = {0};
+    for (int b = 0; b < blocks; b++) {
+      int sum = 0;
+      for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
+        sum += weight(c->W, r, i) * c->x->q[i];
+      }
+      lane[b % 4] = lane[b % 4] + (float)sum * (c->W->d[r * blocks + b] * c->x->d[b]);
+    }
+    c->y[r] = (lane[0] + lane[2]) + (lane[1] + lane[3]);
+  }
+}
+
+static void flips_zero(const call *c) {
+  scalar_softmax(c);
+  c->y[c->n - 1] = c->y[c->n - 1] == 0.0f ? -0.0f : c->y[c->n - 1];
+}
+
+static void one_row_more(const call *c) {
+  ml_k_matvec_q8_scalar(c->y, c->W, c->x, c->r0, c->W->rows);
+}
+
+static void reads_beyond(const call *c) {
+  scalar_add(c);
+  c->y[0] = c->y[0] + 0.0f * ((const volatile float *)c->a)[c->n];
+}
+
+static void writes_before(const call *c) {
+  scalar_add(c);
+  c->y[-1] = 1.0f;
+}
+
+static void writes_after(const call *c) {
+  scalar_add(c);
+  c->y[c->n] = 1.0f;
+}
+
+static void writes_input(const call *c) {
+  scalar_add(c);
+  ((float *)(uintptr_t)c->a)[0] = 1.0f;
+}
+
+static void sets_mode(const call *c) {
+  scalar_add(c);
+  ml_float_mode_leave((ml_float_mode)(standard_mode | MODE_FLUSH));
+}
+
+static void test_notices(void) {
+  static const struct {
+    const char *what;
+    kernel bound;
+    const operation *of;
+    int back;
+  } twins[] = {
+      {"adds up its lanes in another order", wrong_order, &dot, 0},
+      {"has four lanes instead of eight", four_lanes, &matvec_q8, 0},
+      {"has the other sign of zero", flips_zero, &softmax, 0},
+      {"computes rows it was not asked for", one_row_more, &matvec_q8, 0},
+      {"reads beyond its input", reads_beyond, &add, 0},
+      {"writes before its output", writes_before, &add, 0},
+      {"writes after its output", writes_after, &add, 1},
+      {"writes after its output, into the next page", writes_after, &add, 0},
+      {"writes to its input", writes_input, &add, 0},
+      {"leaves another float mode", sets_mode, &add, 0},
+  };
+  enum { N = 16 * ML_QK, ROWS = 2 };
+  for (size_t i = 0; i < sizeof twins / sizeof *twins; i++) {
+    operation twin = {twins[i].what, twins[i].bound, twins[i].of->scalar, twins[i].of->exact};
+    int is_matvec = twins[i].of == &matvec_q8, back = twins[i].back;
+    int n = is_matvec ? ROWS : twins[i].of == &dot ? 1 : N;
+    ml_qtensor W = {bytes(A, ROWS * N, 0), floats(B, ROWS * N / ML_QK, 0), ROWS, N, ML_Q8_0};
+    ml_qact x = {bytes(C, N, 0), floats(D, N / ML_QK, 0), N};
+    call c = {.y = floats(Y, n, back), .n = N, .W = &W, .x = &x, .r0 = 0, .r1 = twins[i].bound == one_row_more ? 1 : ROWS};
+    float *a = floats(A, N, back), *b = floats(B, N, back);
+    fill(start_y, N, ORDINARY);
+    start_y[N - 1] = -200.0f; /* softmax gives 0 */
+    if (is_matvec) {
+      /* Terms of 2^29, 2^5 and -2^29 in lanes 0, 4 and 0: eight lanes add up to 2^5, four to 0. */
+      memset(bytes(A, ROWS * N, 0), 1, ROWS * N);
+      memset(x.q, 1, N);
+      for (int k = 0; k < N / ML_QK; k++) {
+        x.d[k] = k == 0 ? 0x1p+24f : k == 4 ? 1.0f : k == 8 ? -0x1p+24f : 0.0f;
+      }
+      for (int k = 0; k < ROWS * N / ML_QK; k++) {
+        floats(B, ROWS * N / ML_QK, 0)[k] = 1.0f;
+      }
+    } else if (twins[i].of == &dot) {
+      /* 2^24, 1 and -2^24 in lanes 0, 1 and 8: 1 when folded in halves, 0 in rising order. */
+      for (int k = 0; k < N; k++) {
+        a[k] = k == 0 ? 0x1p+24f : k == 1 ? 1.0f : k == 8 ? -0x1p+24f : 0.0f;
+        b[k] = 1.0f;
+      }
+    } else {
+      fill(a, N, ORDINARY);
+    }
+    if (!is_matvec) {
+      c.a = a;
+      c.b = b;
+    }
+    long passed = harness.passed, failed = harness.failed;
+    harness.quiet = 1;
+    compare(&twin, &c, n, 0, 0);
+    int noticed = harness.failed > failed;
+    twin.bound = twin.scalar;
+    failed = harness.failed;
+    compare(&twin, &c, n, 0, 0);
+    int fair = harness.failed == failed;
+    harness.quiet = 0;
+    harness.passed = passed;
+    harness.failed = failed - noticed;
+    CHECK(noticed, "a kernel was not noticed that %s", twins[i].what);
+    CHECK(fair, "scalar C was reported as one that %s", twins[i].what);
+  }
 }
 
 int main(int argc, char **argv) {
   harness_start(argc, argv);
-  for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-    memory[i] = guarded_new((size_t)MAX_N * MAX_ROWS * sizeof(float));
-  }
+  make_slots();
+  catch_signals();
+  ml_float_mode_enter();
+  standard_mode = control_bits(ml_float_mode_enter());
+  test_notices();
   for (int kind = ORDINARY; kind < KINDS; kind++) {
     for (int n = 1; n <= 100; n++) {
-      for (int back = 0; back <= 17; back += 1 + back / 3) {
+      for (int back = 0; back <= MAX_BACK; back += 1 + back / 3) {
         test_floats(n, (value_kind)kind, back);
       }
     }
@@ -235,13 +725,16 @@ int main(int argc, char **argv) {
     for (int head_dim = 2; head_dim <= 132; head_dim += 2) {
       test_rope(head_dim, (value_kind)kind, head_dim % 5);
     }
-    for (int blocks = 1; blocks <= 50; blocks++) {
+    for (int blocks = 1; blocks <= MAX_BLOCKS; blocks += 1 + blocks / 50) {
       for (int back = 0; back <= 3; back++) {
-        test_matrices(blocks, (value_kind)kind, back);
+        test_quantize(blocks, (value_kind)kind, back);
+        test_matvec(&matvec_q8, blocks, (value_kind)kind, back);
+        test_matvec(&matvec_q4, blocks, (value_kind)kind, back);
       }
     }
   }
   test_longest_row();
-  test_notices();
+  test_exact_integers();
+  test_exp();
   return harness_finish();
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import gguf_file, hf_tokenizer, huggingface, llama2c, mlb, tokenizer
 from .convert import convert, tokenizer_path
-from .errors import FormatError, UsageError, about, exit_status
+from .errors import FormatError, UsageError, about, exit_status, require_file
 from .source import Source
 from .version import __version__
 
@@ -24,6 +24,7 @@ def read_source(path: Path) -> Source:
 def _read_source(path: Path) -> Source:
     if path.is_dir():
         return huggingface.read(path)
+    require_file(path)
     with open(path, "rb") as stream:
         magic = stream.read(4)
     if magic == b"GGUF":
@@ -44,6 +45,7 @@ def read_tokenizer(path: Path) -> tokenizer.TokenizerFile:
 def _read_tokenizer(path: Path) -> tokenizer.TokenizerFile:
     if path.is_dir():
         raise UsageError("it is a folder; --tokenizer takes a file")
+    require_file(path)
     with open(path, "rb") as stream:
         magic = stream.read(4)
     if magic == b"GGUF":

@@ -34,6 +34,8 @@ def tokenizer_path(out: Path) -> Path:
 def replacing(*paths: Path) -> Iterator[list[BinaryIO]]:
     """Streams that become these files together at the end; after an exception nothing has changed."""
     for path in paths:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such folder to write into", os.fspath(path.parent))
         if path.is_dir():  # found now: at the end the other file might have been replaced already
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     temporary = [path.with_name(f"{path.name}.{os.getpid()}.part") for path in paths]

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Callable
 
 EXIT_IO = 3
@@ -26,6 +27,12 @@ class UsageError(ConvertError):
     status = 2
 
 
+class InputError(ConvertError):
+    """A file that is named cannot be read."""
+
+    status = 3
+
+
 class FormatError(ConvertError):
     """A file is not what it should be, or says something that .mlb cannot say."""
 
@@ -36,6 +43,13 @@ class ShapeError(ConvertError):
     """Sizes do not fit each other or the format."""
 
     status = 5
+
+
+def require_file(path: Path) -> None:
+    """Refuses what is there but is no plain file: a pipe without a writer would be waited for without end."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device, a pipe or a socket"
+        raise InputError(f"{path.name} is {kind}; expected a plain file")
 
 
 @contextlib.contextmanager
@@ -56,7 +70,8 @@ def exit_status(program: str, run: Callable[[], None]) -> int:
         print(f"{program}: {error}", file=sys.stderr)
         return error.status
     except OSError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        named = error.filename is not None and error.strerror is not None
+        print(f"{program}: {f'{os.fspath(error.filename)}: {error.strerror}' if named else error}", file=sys.stderr)
         return EXIT_IO
     except MemoryError as error:
         print(f"{program}: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import chat, sentencepiece_model, tokenizer
-from .errors import FormatError, about
+from .errors import FormatError, about, require_file
 from .sentencepiece_model import SentencePieceModel
 from .tokenizer import Container, TokenizerFile
 
@@ -34,7 +34,8 @@ def read_folder(folder: Path) -> TokenizerFile | None:
 
 
 def load_object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises FormatError or OSError."""
+    """A JSON object. Raises FormatError, InputError or OSError."""
+    require_file(path)
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -59,7 +59,7 @@ def read(path: Path) -> Source:
     try:
         header.check_source()
     except FormatError as error:
-        raise FormatError(f"no llama2.c checkpoint, or damaged: {error}") from None
+        raise FormatError(f"neither GGUF nor a llama2.c checkpoint, or damaged: {error}") from None
 
     places, end = _places(header, version, group, start)
     if size != end:

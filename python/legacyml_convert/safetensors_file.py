@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
-from .errors import FormatError, ShapeError
+from .errors import FormatError, ShapeError, require_file
 from .source import Tensor
 
 _STORED = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -25,6 +25,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        require_file(path)
         try:
             with safetensors.safe_open(path, "np"):
                 pass
