@@ -157,23 +157,30 @@ def attention(q: Array, keys: Array, values: Array) -> Array:
     return out
 
 
-def rope_tables(theta: float, factors: Array | None, head_dim: int, position: int) -> tuple[Array, Array]:
-    """cos and sin of one position, the true values rounded once to float32 (50 digits from mpmath)."""
-    cos_t, sin_t = np.empty(head_dim // 2, F), np.empty(head_dim // 2, F)
+def rope_exact(theta: float, factors: Array | None, head_dim: int, position: int) -> list[tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]]:
+    """Angle, cosine and sine of every pair of one position, to 50 digits."""
+    values = []
     with mpmath.workdps(50):
         for i in range(head_dim // 2):
             angle = position * mpmath.power(mpmath.mpf(float(F(theta))), -mpmath.mpf(2 * i) / head_dim)
             if factors is not None:
                 angle /= mpmath.mpf(float(factors[i]))
-            cos_t[i], sin_t[i] = round_float32(mpmath.cos(angle)), round_float32(mpmath.sin(angle))
-    return cos_t, sin_t
+            values.append((angle, mpmath.cos(angle), mpmath.sin(angle)))
+    return values
+
+
+def rope_tables(theta: float, factors: Array | None, head_dim: int, position: int) -> tuple[Array, Array]:
+    """cos and sin of one position, the true values rounded once to float32."""
+    exact = rope_exact(theta, factors, head_dim, position)
+    return np.array([round_float32(c) for _, c, _ in exact], F), np.array([round_float32(s) for _, _, s in exact], F)
 
 
 def round_float32(x: mpmath.mpf) -> np.float32:
     """x to float32 in one rounding (by way of a double it could be two)."""
     near = F(float(x))
     candidates = [np.nextafter(near, F(-np.inf)), near, np.nextafter(near, F(np.inf))]
-    return min(candidates, key=lambda c: (abs(mpmath.mpf(float(c)) - x), int(c.view(np.uint32)) & 1))
+    with mpmath.workdps(50):
+        return min(candidates, key=lambda c: (abs(mpmath.mpf(float(c)) - x), int(c.view(np.uint32)) & 1))
 
 
 @dataclass

@@ -71,6 +71,7 @@ typedef struct {
   int n, heads, kv_heads, r0, r1;
   const ml_qtensor *W;
   const ml_qact *x;
+  ml_qact *out; /* written by quantize_q8 only */
 } call;
 
 typedef void (*kernel)(const call *c);
@@ -90,6 +91,7 @@ KERNEL(axpy_f32, c->y, c->factor, c->a, c->n)
 KERNEL(add, c->y, c->a, c->n)
 KERNEL(rmsnorm, c->y, c->a, c->b, c->n, 1e-5f)
 KERNEL(softmax, c->y, c->n)
+KERNEL(quantize_q8, c->out, c->a, c->n)
 KERNEL(silu_mul, c->y, c->a, c->n)
 KERNEL(rope, c->y, c->z, c->a, c->b, c->n, c->heads, c->kv_heads)
 KERNEL(matvec_q8, c->y, c->W, c->x, c->r0, c->r1)
@@ -275,6 +277,12 @@ static const char *run_guarded(kernel run, const call *c) {
   return number != 0 ? strsignal(number) : control_bits(mode) != standard_mode ? "left another float mode" : NULL;
 }
 
+/* A call whose result the caller checks. */
+static void run_checked(const char *name, kernel run, const call *c) {
+  const char *fault = run_guarded(run, c);
+  CHECK(fault == NULL, "%s: %s", name, fault);
+}
+
 /* Equal bits, where any NaN equals any NaN. */
 static int same(const float *a, const float *b, int n) {
   for (int i = 0; i < n; i++) {
@@ -446,8 +454,10 @@ static void test_quantize(int blocks, value_kind kind, int back) {
   fill(x, n, kind);
   set_canaries(Y, out.q, (size_t)n);
   set_canaries(Z, out.d, (size_t)blocks * sizeof(float));
-  ml_k_quantize_q8(&out, x, n);
-  ml_k_quantize_q8_scalar(&right, x, n);
+  protect_inputs(PROT_READ);
+  run_checked("quantize_q8", bound_quantize_q8, &(call){.out = &out, .a = x, .n = n});
+  run_checked("quantize_q8 in scalar C", scalar_quantize_q8, &(call){.out = &right, .a = x, .n = n});
+  protect_inputs(PROT_READ | PROT_WRITE);
   CHECK(memcmp(out.q, right_q, (size_t)n) == 0 && same(out.d, right_d, blocks),
         "quantize_q8, %d blocks, %s values: not the bits of scalar C", blocks, kind_names[kind]);
   CHECK(untouched(Y, out.q, (size_t)n) && untouched(Z, out.d, (size_t)blocks * sizeof(float)),
@@ -502,7 +512,8 @@ static void test_exact_integers(void) {
       float y = 0;
       ml_qtensor W = {q, ones, 1, blocks * ML_QK, (uint8_t)cases[i].type};
       ml_qact x = {xq, ones, blocks * ML_QK};
-      (cases[i].type == ML_Q8_0 ? ml_k_matvec_q8 : ml_k_matvec_q4)(&y, &W, &x, 0, 1);
+      const operation *op = cases[i].type == ML_Q8_0 ? &matvec_q8 : &matvec_q4;
+      run_checked(op->name, op->bound, &(call){.y = &y, .W = &W, .x = &x, .r0 = 0, .r1 = 1});
       CHECK(y == (float)(blocks * cases[i].sum), "type %d, weights %d and %d, activation %d, %d blocks: %.9g, not %d", cases[i].type,
             cases[i].even, cases[i].odd, cases[i].x, blocks, (double)y, blocks * cases[i].sum);
     }
@@ -554,23 +565,23 @@ static void test_exp(void) {
       x[i] = -200.0f;
     }
     x[at] = -0x1.62e42ep+6f; /* exp(-x) is the largest finite one */
-    ml_k_silu_mul(x, u, 17);
+    run_checked("silu_mul", bound_silu_mul, &(call){.y = x, .a = u, .n = 17});
     CHECK(x[at] < -0x1p-123f && x[at] > -0x1p-120f, "silu(-0x1.62e42ep+6) = %a", (double)x[at]);
     x[at] = -0x1.62e430p+6f; /* the next: infinite */
-    ml_k_silu_mul(x, u, 17);
+    run_checked("silu_mul", bound_silu_mul, &(call){.y = x, .a = u, .n = 17});
     CHECK(memcmp(x + at, &(float){-0.0f}, sizeof *x) == 0, "silu(-0x1.62e43p+6) = %a", (double)x[at]);
     for (int i = 0; i < 17; i++) {
       x[i] = i == (at + 1) % 17 ? 0.0f : -200.0f;
     }
     x[at] = -0x1.5d589ep+6f; /* the least that is not zero */
-    ml_k_softmax(x, 17);
+    run_checked("softmax", bound_softmax, &(call){.y = x, .n = 17});
     CHECK(x[at] > 0x1.00004p-126f && x[at] < 0x1.00006p-126f, "exp(-0x1.5d589ep+6) = %a", (double)x[at]);
     CHECK(x[(at + 1) % 17] == 1.0f, "exp(0) = %a", (double)x[(at + 1) % 17]);
     for (int i = 0; i < 17; i++) {
       x[i] = i == (at + 1) % 17 ? 0.0f : -200.0f;
     }
     x[at] = -0x1.5d58a0p+6f;
-    ml_k_softmax(x, 17);
+    run_checked("softmax", bound_softmax, &(call){.y = x, .n = 17});
     CHECK(memcmp(x + at, &(float){0.0f}, sizeof *x) == 0, "exp(-0x1.5d58ap+6) = %a", (double)x[at]);
   }
 }

@@ -9,9 +9,10 @@
 #include "../core/quant.h"
 #include "../kernels/scalar/float.h"
 
-/* Rows of a chunk: small enough that a thread which is put aside holds up little, large enough that taking one costs nothing. */
-#define CHUNK_WEIGHTS 32768
-#define CHUNK_ROWS_MIN 8
+/* A product is given out in this many chunks for each thread: enough that one which is put aside holds up little, few enough that a chunk is a
+ * long stream (a kernel prefetches some KB beyond its end, which is work for nothing where another thread goes on). */
+#define CHUNKS_PER_THREAD 4
+#define CHUNK_ROWS_MIN 16
 
 typedef struct {
   const ml_matvec *group;
@@ -43,7 +44,7 @@ void ml_op_matvec(ml_threads *threads, const ml_matvec *group, int n, const ml_q
   for (int i = 0; i < n; i++) {
     rows += group[i].W->rows;
   }
-  int chunk = CHUNK_WEIGHTS / x->n;
+  int chunk = (rows - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
   ml_threads_run(threads, matvec_rows, &job, rows, chunk > CHUNK_ROWS_MIN ? chunk : CHUNK_ROWS_MIN);
 }
 

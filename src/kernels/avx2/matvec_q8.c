@@ -28,24 +28,52 @@ static inline __m256i last_blocks(const int8_t *w, const int8_t *x, int n) {
 #undef BLOCK
 }
 
+/* sum + the terms of eight blocks from block b on. */
+static inline __m256 add_eight(__m256 sum, const int8_t *w, const float *d, const ml_qact *x, int b) {
+  __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(d + b), _mm256_loadu_ps(x->d + b));
+  __m256i dots = eight_blocks(w + b * ML_QK, x->q + b * ML_QK);
+  return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale));
+}
+
+/* sum + the terms of the last n < 8 blocks, from block b on. */
+static inline __m256 add_last(__m256 sum, const int8_t *w, const float *d, const ml_qact *x, int b, int n) {
+  __m256i mask = first_lanes(n);
+  __m256 scale = _mm256_mul_ps(_mm256_maskload_ps(d + b, mask), _mm256_maskload_ps(x->d + b, mask));
+  __m256i dots = last_blocks(w + b * ML_QK, x->q + b * ML_QK, n);
+  return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale));
+}
+
 void ml_k_matvec_q8_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
-  int blocks = W->cols / ML_QK;
-  for (int r = r0; r < r1; r++) {
-    const int8_t *w = W->q + (size_t)r * (size_t)W->cols;
+  int blocks = W->cols / ML_QK, whole = blocks / 8 * 8;
+  size_t cols = (size_t)W->cols;
+  int r = r0;
+  /* Two rows at a time share the loads of x; they lie side by side, so the weights still come as one stream. */
+  for (; r + 2 <= r1; r += 2) {
+    const int8_t *w0 = W->q + (size_t)r * cols, *w1 = w0 + cols;
+    const float *d0 = W->d + (size_t)r * (size_t)blocks, *d1 = d0 + blocks;
+    __m256 sum0 = _mm256_setzero_ps(), sum1 = _mm256_setzero_ps();
+    for (int b = 0; b < whole; b += 8) {
+      ml_prefetch_ahead(w0 + 2 * b * ML_QK, 16 * ML_Q8_BLOCK_BYTES);
+      sum0 = add_eight(sum0, w0, d0, x, b);
+      sum1 = add_eight(sum1, w1, d1, x, b);
+    }
+    if (whole < blocks) {
+      ml_prefetch_ahead(w0 + 2 * whole * ML_QK, 2 * (blocks - whole) * ML_QK);
+      sum0 = add_last(sum0, w0, d0, x, whole, blocks - whole);
+      sum1 = add_last(sum1, w1, d1, x, whole, blocks - whole);
+    }
+    y[r] = fold8(sum0);
+    y[r + 1] = fold8(sum1);
+  }
+  if (r < r1) {
+    const int8_t *w = W->q + (size_t)r * cols;
     const float *d = W->d + (size_t)r * (size_t)blocks;
     __m256 sum = _mm256_setzero_ps();
-    int b = 0;
-    for (; b + 8 <= blocks; b += 8) {
-      ml_prefetch_ahead(w + b * ML_QK, 8 * ML_Q8_BLOCK_BYTES);
-      __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(d + b), _mm256_loadu_ps(x->d + b));
-      __m256i dots = eight_blocks(w + b * ML_QK, x->q + b * ML_QK);
-      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale));
+    for (int b = 0; b < whole; b += 8) {
+      sum = add_eight(sum, w, d, x, b);
     }
-    if (b < blocks) {
-      __m256i mask = first_lanes(blocks - b);
-      __m256 scale = _mm256_mul_ps(_mm256_maskload_ps(d + b, mask), _mm256_maskload_ps(x->d + b, mask));
-      __m256i dots = last_blocks(w + b * ML_QK, x->q + b * ML_QK, blocks - b);
-      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(dots), scale));
+    if (whole < blocks) {
+      sum = add_last(sum, w, d, x, whole, blocks - whole);
     }
     y[r] = fold8(sum);
   }
