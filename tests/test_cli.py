@@ -341,6 +341,17 @@ def test_dump_cannot_be_written(ml_run: Path, counter: Path, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+def test_dump_over_the_model(ml_run: Path, counter: Path, tmp_path: Path) -> None:
+    """The model is not replaced by its own logits, by no name."""
+    before = counter.read_bytes()
+    link = tmp_path / "link"
+    link.symlink_to(counter)
+    for target in (counter, link):
+        command = [ml_run, counter, "--tokens", "1", "-n", "0", "--dump-logits", target]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert process.returncode == 2 and "give another file" in process.stderr and counter.read_bytes() == before
+
+
 def test_dump_through_a_link(ml_run: Path, counter: Path, tmp_path: Path) -> None:
     """A link, as /dev/stdout is one, is written through and stays a link; a plain file is replaced as a whole."""
     target, link = tmp_path / "target", tmp_path / "link"
@@ -881,15 +892,14 @@ def test_talk_interrupted_while_reading_a_message(ml_run: Path, tmp_path: Path) 
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # a cooked terminal ends a line at 4,095 characters
     with start(ml_run, model, "--chat", "-c", LONG, stdin=theirs, stderr=theirs) as process:
+        read_until(ours, b"> ")
         for _ in range(2):
-            read_until(ours, b"> ")
             message = memoryview(b"a" * (LONG - 100) + b"\n")
             while message:
                 message = message[os.write(ours, message[:1000]) :]
             read_until(ours, b"tokens")
             process.send_signal(signal.SIGINT)
-            read_until(ours, b"stop: interrupted")
-        read_until(ours, b"> ")
+            assert b"stop: interrupted" in read_until(ours, b"> ")  # both may come at once
         process.kill()
         assert process.stdout.read() == b""
     os.close(theirs)

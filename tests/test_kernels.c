@@ -445,13 +445,38 @@ static void test_rope(int head_dim, value_kind kind, int back) {
         "rope, %s: last key head", where);
 }
 
+/* A largest element, and others within two floats of half a step: there 127 / amax and 1 / d round apart. */
+static void fill_half_steps(float *x) {
+  float amax = 4.0f + (float)(harness_random() >> 8) * 0x1p-22f;
+  for (int i = 0; i < ML_QK; i++) {
+    uint32_t choice = harness_random();
+    x[i] = (float)(((double)(choice % 254) - 126.5) * (double)amax / 127);
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    bits += choice / 254 % 5 - 2;
+    memcpy(x + i, &bits, sizeof bits);
+  }
+  x[harness_random() % ML_QK] = amax;
+}
+
 static void test_quantize(int blocks, value_kind kind, int back) {
+  static const float sizes[] = {1.0f, 0x1p-44f, 0x1.1p-45f, 0x1p-90f, 0x1p+90f}; /* scales on both sides of ML_D_MIN */
   static int8_t right_q[MAX_N];
   static float right_d[MAX_BLOCKS];
   int n = blocks * ML_QK;
   float *x = floats(A, n, back);
   ml_qact out = {bytes(Y, n, back), floats(Z, blocks, back), n}, right = {right_q, right_d, n};
-  fill(x, n, kind);
+  for (int b = 0; b < blocks; b++) {
+    float *block = x + b * ML_QK, size = sizes[harness_random() % (sizeof sizes / sizeof *sizes)];
+    if (harness_random() % 2 == 0) {
+      fill_half_steps(block);
+    } else {
+      fill(block, ML_QK, kind);
+    }
+    for (int i = 0; i < ML_QK; i++) {
+      block[i] *= size;
+    }
+  }
   set_canaries(Y, out.q, (size_t)n);
   set_canaries(Z, out.d, (size_t)blocks * sizeof(float));
   protect_inputs(PROT_READ);

@@ -51,9 +51,13 @@ typedef struct {
 
 /* -- Logits file ---------------------------------------------------------------------------------------------------- */
 
-static int dump_open(logits_dump *dump, const char *path, int32_t vocab) {
+static int dump_open(logits_dump *dump, const run_options *options, int32_t vocab) {
+  const char *path = options->dump_logits;
   if (path == NULL) {
     return 0;
+  }
+  if (os_is_same(path, options->model) || (options->tokenizer != NULL && os_is_same(path, options->tokenizer))) {
+    return report(ML_E_ARG, "--dump-logits: %s is the model or the tokenizer itself; give another file", path);
   }
   dump->path = path;
   dump->row_size = (size_t)vocab;
@@ -437,7 +441,7 @@ static int run_prompt(session *s, const char *text, size_t n_bytes) {
     status = make_prompt(s, &chat, text, n_bytes, &prompt);
   }
   status = status == 0 ? open_context(s) : status;
-  status = status == 0 ? dump_open(&s->dump, options->dump_logits, s->info.vocab) : status;
+  status = status == 0 ? dump_open(&s->dump, options, s->info.vocab) : status;
   s->load_ms += os_milliseconds() - start;
   if (status == 0) {
     status = one_turn ? generate(s, &prompt) : talk(s, &chat);

@@ -57,6 +57,11 @@ int os_is_special(const char *path) {
   return lstat(path, &info) == 0 && !S_ISREG(info.st_mode);
 }
 
+int os_is_same(const char *a, const char *b) {
+  struct stat first, second;
+  return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
 double os_milliseconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -23,6 +23,8 @@ int os_is_missing(const char *path);
 /* Is there something other than a plain file at this path, which a file renamed to it would destroy: a device, a pipe, a folder, a link
  * such as /dev/stdout? */
 int os_is_special(const char *path);
+/* Do both paths lead to one file? */
+int os_is_same(const char *a, const char *b);
 
 /* Milliseconds of a clock that never goes back. */
 double os_milliseconds(void);

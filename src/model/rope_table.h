@@ -5,8 +5,8 @@
 
 /* Rows of head_dim / 2 values, one for each position first_pos <= p < first_pos + n_pos: cos and sin of p * theta^(-2i/head_dim) / factors[i],
  * computed in binary64 with + - * / and integers only and rounded once, so that every machine has the same table.
- * factors: head_dim / 2 values of at least 0.01, or NULL for none. Positions below 2^24; the rounding is the correct one
- * as long as position times frequency is below 2^20. */
+ * factors: head_dim / 2 values of at least 0.01, or NULL for none. Positions below 2^24. The same bits
+ * everywhere; the correctly rounded ones but for about one entry in ten thousand, at large positions, which is a near tie. */
 void ml_rope_tables(float *cos_t, float *sin_t, float theta, const float *factors, int head_dim, int first_pos, int n_pos);
 
 #endif
