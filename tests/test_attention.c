@@ -23,19 +23,6 @@ static ml_attention attention(int heads, int kv_heads, int positions) {
                         .positions = positions};
 }
 
-/* e^x in double precision: the series of e^(x / 1024), squared ten times. */
-static double exp_double(double x) {
-  double r = x / 1024, sum = 1, term = 1;
-  for (int k = 1; k < 20; k++) {
-    term *= r / k;
-    sum += term;
-  }
-  for (int i = 0; i < 10; i++) {
-    sum *= sum;
-  }
-  return sum;
-}
-
 static float random_float(void) {
   return (float)(int32_t)harness_random() / 1073741824.0f;
 }

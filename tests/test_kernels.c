@@ -117,19 +117,6 @@ static double sqrt_double(double x) {
   return root;
 }
 
-/* e^x: the series of e^(x / 1024), squared ten times. */
-static double exp_double(double x) {
-  double r = x / 1024, sum = 1, term = 1;
-  for (int k = 1; k < 12; k++) {
-    term *= r / k;
-    sum += term;
-  }
-  for (int i = 0; i < 10; i++) {
-    sum *= sum;
-  }
-  return sum;
-}
-
 static void exact_dot_f32(const call *c, const float *y0, double *value, double *size) {
   (void)y0;
   value[0] = size[0] = 0;
