@@ -17,16 +17,15 @@ VENV    ?= .venv
 VERSION := $(shell sed -n 's/^.define LEGACYML_VERSION "\(.*\)"/\1/p' src/include/legacyml.h)
 ABI     := $(shell sed -n 's/^.define LEGACYML_ABI \(.*\)/\1/p' src/include/legacyml.h)
 
-# The architecture is the compiler's, and without ISA= the build is the best of this CPU for which there are kernels.
+# The architecture is the compiler's, and without ISA= the build is the best of this CPU .
 TRIPLET := $(shell $(CC) -dumpmachine 2>/dev/null)
 ARCH    := $(patsubst arm%,armv7,$(firstword $(subst -, ,$(TRIPLET))))
 include src/config/isa.mk
 
-READY_x86_64 := scalar sse2 avx2
-READY   := $(READY_$(ARCH))
+READY   := $(ISAS_$(ARCH))
 CPU     := $(shell sed -n 's/^\(flags\|Features\)[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -n 1)
 ifeq ($(ISA),)
-ISA     := $(firstword $(foreach i,$(filter $(READY),$(ISAS_$(ARCH))),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
+ISA     := $(firstword $(foreach i,$(READY),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
 endif
 # Expanded when something is to be compiled, so that `make demo` can still install a compiler.
 CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \

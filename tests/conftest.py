@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Callable
 
@@ -16,7 +18,9 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "python"))
 sys.path.insert(0, str(TOP / "tests"))
 
-NATIVE_ISAS = ("scalar", "sse2", "avx2")
+REGISTRY = tomllib.loads((TOP / "src/config/isa.toml").read_text())
+# Builds of this machine's architecture, the first of a chain before those that extend it.
+NATIVE_ISAS = tuple(isa["name"] for isa in REGISTRY["isa"] if platform.machine() in isa["arch"])
 
 
 def cpu_flags() -> set[str]:
@@ -28,8 +32,17 @@ def cpu_flags() -> set[str]:
 
 
 def runs_here(isa: str) -> bool:
-    """Whether this CPU can run a build (only the last step of each chain needs asking)."""
-    return {"scalar": True, "sse2": True, "avx2": {"avx2", "fma"} <= cpu_flags()}[isa]
+    """Whether this CPU has what the registry says that a build needs."""
+    arch = platform.machine()
+    words = {f["name"]: f.get("cpuinfo", f["name"]) for f in REGISTRY["feature"] if f["arch"] == arch}
+    needed = next(row["arch"][arch]["features"] for row in REGISTRY["isa"] if row["name"] == isa)
+    return {words[feature] for feature in needed} <= cpu_flags()
+
+
+def chain(isa: str) -> list[str]:
+    """The ISA and those that it falls back to, nearest first."""
+    parent = next(row["parent"] for row in REGISTRY["isa"] if row["name"] == isa)
+    return [isa, *(chain(parent) if parent else [])]
 
 
 @pytest.fixture(params=NATIVE_ISAS)

@@ -45,6 +45,12 @@ def load() -> tuple[list[dict], list[dict]]:
     return features, isas
 
 
+def chain(isa: dict, isas: list[dict]) -> list[str]:
+    """Names of the ISA, its parent, and so on."""
+    parents = [i for i in isas if i["name"] == isa["parent"]]
+    return [isa["name"], *(chain(parents[0], isas) if parents else [])]
+
+
 def flags(isa: dict, arch: str, features: list[dict]) -> str:
     """Compiler flags of one build: what it may use, then on x86 a refusal of everything else."""
     row = isa["arch"][arch]
@@ -67,14 +73,7 @@ def makefile(features: list[dict], isas: list[dict]) -> str:
         lines += ["", f"ISAS_{arch} := {' '.join(i['name'] for i in here)}"]
         lines += [f"FLAGS_{arch}_{i['name']} := {flags(i, arch, features)}" for i in here]
         lines += [f"NEEDS_{arch}_{i['name']} := {cpuinfo(i, arch, features)}" for i in here]
-    by_name = {i["name"]: i for i in isas}
-    lines.append("")
-    for isa in isas:
-        chain, at = [], isa
-        while at:
-            chain.append(at["name"])
-            at = by_name.get(at["parent"])
-        lines.append(f"CHAIN_{isa['name']} := {' '.join(chain)}")
+    lines += ["", *(f"CHAIN_{isa['name']} := {' '.join(chain(isa, isas))}" for isa in isas)]
     return "\n".join(lines) + "\n"
 
 
@@ -110,6 +109,46 @@ def table(features: list[dict], isas: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def kernels() -> list[str]:
+    """The operations, from ML_FOR_EACH_KERNEL in kernels.h."""
+    found = re.search(r"define ML_FOR_EACH_KERNEL\(X\) \\\n(.*)", (TOP / "src/kernels/kernels.h").read_text())
+    if not found:
+        raise ValueError("src/kernels/kernels.h has no ML_FOR_EACH_KERNEL")
+    return re.findall(r"X\((\w+)\)", found[1])
+
+
+def config(isas: list[dict]) -> str:
+    """ml_config.h: includes the headers of the selected ISA's chain and binds every operation to the first of them that has it."""
+    by_rank = sorted(isas, key=lambda i: -i["rank"])
+    lines = [
+        "/* SPDX-License-Identifier: BSD-3-Clause",
+        " * Binds every kernel name to one implementation, at compile time: the nearest in the ISA's chain that has it.",
+        " *",
+        " * Each ISA's header defines ML_HAS_<KERNEL>_<ISA> for what the ISA implements. A kernel may only be taken from an ISA whose features are a",
+        " * subset of the selected one's: the chain is `parent` in isa.toml, so avx512vnni goes on to avx2 (not every CPU with the one",
+        " * has AVX-VNNI) and sve to neon (A64FX has no dot product).",
+        f" * {NOTE}. */",
+        "#ifndef ML_CONFIG_H",
+        "#define ML_CONFIG_H",
+        "",
+        '#include "../kernels/kernels.h"',
+        '#include "../kernels/scalar/scalar.h"',
+        "",
+    ]
+    for number, isa in enumerate(isas):
+        lines += [f"#{'el' if number else ''}if defined(ML_ISA_{isa['name'].upper()})", f"#define ML_ISA {isa['name']}"]
+        lines += [f'#include "../kernels/{name}/{name}.h"' for name in chain(isa, isas) if name != "scalar"]
+    lines += ["#else", '#error "no ISA selected: build with make ISA=<isa>"', "#endif"]
+    for op in kernels():
+        lines.append("")
+        for number, isa in enumerate(i for i in by_rank if i["name"] != "scalar"):
+            lines.append(f"#{'el' if number else ''}if defined(ML_HAS_{op.upper()}_{isa['name'].upper()})")
+            lines.append(f"#define ml_k_{op} ml_k_{op}_{isa['name']}")
+        lines += ["#else", f"#define ml_k_{op} ml_k_{op}_scalar", "#endif"]
+    lines += ["", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
 def readme(isas: list[dict], text: str) -> str:
     """The README with the table between its two markers made anew."""
     begin, end = "<!-- isa table -->\n", "<!-- end of isa table -->"
@@ -128,6 +167,7 @@ def main() -> int:
     outputs = {
         TOP / "src/config/isa.mk": makefile(features, isas),
         TOP / "src/config/isa_table.h": table(features, isas),
+        TOP / "src/config/ml_config.h": config(isas),
         TOP / "README.md": readme(isas, (TOP / "README.md").read_text()),
     }
     stale = [path for path, text in outputs.items() if not path.exists() or path.read_text() != text]

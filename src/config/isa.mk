@@ -17,11 +17,11 @@ NEEDS_x86_64_scalar :=
 
 ISAS_aarch64 := sve neon_dotprod neon scalar
 FLAGS_aarch64_sve := -march=armv8.2-a+sve -mno-outline-atomics
-FLAGS_aarch64_neon_dotprod := -march=armv8-a+dotprod -mno-outline-atomics
+FLAGS_aarch64_neon_dotprod := -march=armv8.2-a+dotprod -mno-outline-atomics
 FLAGS_aarch64_neon := -march=armv8-a -mno-outline-atomics
 FLAGS_aarch64_scalar := -march=armv8-a -mno-outline-atomics
-NEEDS_aarch64_sve := asimd atomics sve
-NEEDS_aarch64_neon_dotprod := asimd asimddp
+NEEDS_aarch64_sve := asimd atomics crc32 asimdrdm fphp asimdhp sve
+NEEDS_aarch64_neon_dotprod := asimd atomics crc32 asimdrdm asimddp
 NEEDS_aarch64_neon := asimd
 NEEDS_aarch64_scalar := asimd
 

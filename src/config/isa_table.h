@@ -206,21 +206,29 @@ enum {
 enum {
   ML_CPU_ASIMD = 1 << 0,
   ML_CPU_LSE = 1 << 1,
-  ML_CPU_DOTPROD = 1 << 2,
-  ML_CPU_SVE = 1 << 3,
+  ML_CPU_CRC32 = 1 << 2,
+  ML_CPU_RDM = 1 << 3,
+  ML_CPU_FPHP = 1 << 4,
+  ML_CPU_ASIMDHP = 1 << 5,
+  ML_CPU_DOTPROD = 1 << 6,
+  ML_CPU_SVE = 1 << 7,
 };
 
 /* Where the CPU tells of each feature. */
 #define ML_CPU_FEATURES \
   {ML_CPU_ASIMD, "NEON", ML_WORD_HWCAP, 1, 0x0}, \
   {ML_CPU_LSE, "LSE atomics", ML_WORD_HWCAP, 8, 0x0}, \
+  {ML_CPU_CRC32, "CRC32", ML_WORD_HWCAP, 7, 0x0}, \
+  {ML_CPU_RDM, "rounding multiply-accumulate (RDM)", ML_WORD_HWCAP, 12, 0x0}, \
+  {ML_CPU_FPHP, "half-precision arithmetic", ML_WORD_HWCAP, 9, 0x0}, \
+  {ML_CPU_ASIMDHP, "half-precision vector arithmetic", ML_WORD_HWCAP, 10, 0x0}, \
   {ML_CPU_DOTPROD, "dot product (SDOT)", ML_WORD_HWCAP, 20, 0x0}, \
   {ML_CPU_SVE, "SVE", ML_WORD_HWCAP, 22, 0x0}, \
 
 /* Every build of this architecture, best first. */
 #define ML_ISA_BUILDS \
-  {"sve", ML_CPU_ASIMD | ML_CPU_LSE | ML_CPU_SVE}, \
-  {"neon_dotprod", ML_CPU_ASIMD | ML_CPU_DOTPROD}, \
+  {"sve", ML_CPU_ASIMD | ML_CPU_LSE | ML_CPU_CRC32 | ML_CPU_RDM | ML_CPU_FPHP | ML_CPU_ASIMDHP | ML_CPU_SVE}, \
+  {"neon_dotprod", ML_CPU_ASIMD | ML_CPU_LSE | ML_CPU_CRC32 | ML_CPU_RDM | ML_CPU_DOTPROD}, \
   {"neon", ML_CPU_ASIMD}, \
   {"scalar", ML_CPU_ASIMD}, \
 
@@ -235,6 +243,26 @@ enum {
 #else
 #define ML_USES_ML_CPU_LSE 0
 #endif
+#ifdef __ARM_FEATURE_CRC32
+#define ML_USES_ML_CPU_CRC32 ML_CPU_CRC32
+#else
+#define ML_USES_ML_CPU_CRC32 0
+#endif
+#ifdef __ARM_FEATURE_QRDMX
+#define ML_USES_ML_CPU_RDM ML_CPU_RDM
+#else
+#define ML_USES_ML_CPU_RDM 0
+#endif
+#ifdef __ARM_FEATURE_FP16_SCALAR_ARITHMETIC
+#define ML_USES_ML_CPU_FPHP ML_CPU_FPHP
+#else
+#define ML_USES_ML_CPU_FPHP 0
+#endif
+#ifdef __ARM_FEATURE_FP16_VECTOR_ARITHMETIC
+#define ML_USES_ML_CPU_ASIMDHP ML_CPU_ASIMDHP
+#else
+#define ML_USES_ML_CPU_ASIMDHP 0
+#endif
 #ifdef __ARM_FEATURE_DOTPROD
 #define ML_USES_ML_CPU_DOTPROD ML_CPU_DOTPROD
 #else
@@ -248,6 +276,10 @@ enum {
 #define ML_CPU_REQUIRED \
   (ML_USES_ML_CPU_ASIMD | \
    ML_USES_ML_CPU_LSE | \
+   ML_USES_ML_CPU_CRC32 | \
+   ML_USES_ML_CPU_RDM | \
+   ML_USES_ML_CPU_FPHP | \
+   ML_USES_ML_CPU_ASIMDHP | \
    ML_USES_ML_CPU_DOTPROD | \
    ML_USES_ML_CPU_SVE)
 

@@ -1,22 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the two matrix-vector kernels share: adding up the partial sums of eight blocks. */
+ * What the matrix-vector kernels of 256-bit x86 share: the eight lanes of a sum in one register.
+ *
+ * The including file has defined activations, whose d are the scales, BLOCK_BYTES (vector/matvec_rows.h), and
+ *   __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n)
+ *                      the integer sums of blocks b to b + n - 1 of the row w in order, 0 < n <= 8, the rest 0 */
 #ifndef ML_KERNELS_AVX2_MATVEC_H
 #define ML_KERNELS_AVX2_MATVEC_H
 
-#include "v16.h"
+#include "fold8.h"
 
-static inline __m256i load256(const void *p) {
-  return _mm256_loadu_si256((const __m256i *)p);
+#define STEP 8
+
+typedef __m256 v8;
+
+static inline v8 v8_zero(void) {
+  return _mm256_setzero_ps();
 }
 
-/* a..d hold partial sums of one block each: lanes a b c d | a b c d come out, the sums of either half. */
-static inline __m256i add_up4(__m256i a, __m256i b, __m256i c, __m256i d) {
-  return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+static inline float v8_fold(v8 a) {
+  return fold8(a);
 }
 
-/* Joins the halves of two such results: a b c d e f g h. */
-static inline __m256i add_up8(__m256i abcd, __m256i efgh) {
-  return _mm256_add_epi32(_mm256_permute2x128_si256(abcd, efgh, 0x20), _mm256_permute2x128_si256(abcd, efgh, 0x31));
+static inline v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
+  __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(d + b), _mm256_loadu_ps(x->d + b));
+  return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(eight_blocks(w, x, b, 8)), scale));
 }
+
+static inline v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
+  __m256i mask = first_lanes(n);
+  __m256 scale = _mm256_mul_ps(_mm256_maskload_ps(d + b, mask), _mm256_maskload_ps(x->d + b, mask));
+  return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(eight_blocks(w, x, b, n)), scale));
+}
+
+#include "../vector/matvec_rows.h"
 
 #endif

@@ -7,18 +7,12 @@
 #error "this folder needs -mavx2"
 #endif
 
-#include <immintrin.h>
-
 #include "../exp_constants.h"
+#include "fold8.h"
 
 typedef struct {
   __m256 v[2];
 } v16;
-
-/* Ones in the first n of eight lanes; n may be below 0 or above 8. */
-static inline __m256i first_lanes(int n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
 
 static inline v16 v16_load(const float *p) {
   return (v16){{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
@@ -68,13 +62,6 @@ static inline __m256 exp_join(__m256 x, __m256 p, __m256 t) {
 
 static inline v16 v16_exp_join(v16 x, v16 p, v16 t) {
   return (v16){{exp_join(x.v[0], p.v[0], t.v[0]), exp_join(x.v[1], p.v[1], t.v[1])}};
-}
-
-/* Eight lanes folded in halves: the last three steps of every fold. */
-static inline float fold8(__m256 v) {
-  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-  return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 
 static inline float v16_fold(v16 a) {

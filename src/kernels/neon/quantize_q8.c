@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Activations to Q8_0. */
+#include <arm_neon.h>
+
+#include "neon.h"
+
+/* The largest bit pattern of 32 floats without their signs. */
+static inline uint32_t highest_bits(const float *x) {
+  const uint32x4_t no_sign = vdupq_n_u32(0x7FFFFFFF);
+  uint32x4_t top = vdupq_n_u32(0);
+  for (int i = 0; i < ML_QK; i += 4) {
+    top = vmaxq_u32(top, vandq_u32(no_sign, vreinterpretq_u32_f32(vld1q_f32(x + i))));
+  }
+  uint32x2_t half = vmax_u32(vget_low_u32(top), vget_high_u32(top));
+  return vget_lane_u32(vpmax_u32(half, half), 0);
+}
+
+/* trunc(x * inverse + copysign(0.5, x)) of four */
+static inline int16x4_t round4(const float *p, float32x4_t inverse) {
+  float32x4_t x = vld1q_f32(p);
+  float32x4_t half = vbslq_f32(vdupq_n_u32(0x80000000), x, vdupq_n_f32(0.5f));
+  return vmovn_s32(vcvtq_s32_f32(vaddq_f32(vmulq_f32(x, inverse), half)));
+}
+
+static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+  float32x4_t factor = vdupq_n_f32(inverse);
+  for (int i = 0; i < ML_QK; i += 8) {
+    vst1_s8(q + i, vmovn_s16(vcombine_s16(round4(x + i, factor), round4(x + i + 4, factor))));
+  }
+}
+
+#include "../vector/quantize_q8.h"
+
+void ml_k_quantize_q8_neon(ml_qact *out, const float *x, int k) {
+  vector_quantize_q8(out, x, k);
+}
