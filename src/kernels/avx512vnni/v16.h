@@ -3,6 +3,8 @@
 #ifndef ML_KERNELS_AVX512VNNI_V16_H
 #define ML_KERNELS_AVX512VNNI_V16_H
 
+#include <stdint.h>
+
 #include "../avx2/fold8.h"
 #include "../exp_constants.h"
 
