@@ -5,17 +5,19 @@
 
 #include <immintrin.h>
 
-static inline __m256i load256(const void *p) {
+#include "../inline.h"
+
+ML_INLINE __m256i load256(const void *p) {
   return _mm256_loadu_si256((const __m256i *)p);
 }
 
 /* a..d hold partial sums of one block in each half: lanes a b c d | a b c d come out, the sums of either half. */
-static inline __m256i add_up4(__m256i a, __m256i b, __m256i c, __m256i d) {
+ML_INLINE __m256i add_up4(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
 }
 
 /* Joins the halves of two such results: a b c d e f g h. */
-static inline __m256i add_up8(__m256i abcd, __m256i efgh) {
+ML_INLINE __m256i add_up8(__m256i abcd, __m256i efgh) {
   return _mm256_add_epi32(_mm256_permute2x128_si256(abcd, efgh, 0x20), _mm256_permute2x128_si256(abcd, efgh, 0x31));
 }
 

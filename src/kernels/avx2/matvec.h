@@ -7,26 +7,30 @@
 #ifndef ML_KERNELS_AVX2_MATVEC_H
 #define ML_KERNELS_AVX2_MATVEC_H
 
+#include "../inline.h"
 #include "fold8.h"
 
 #define STEP 8
+#ifndef ROWS
+#define ROWS 2
+#endif
 
 typedef __m256 v8;
 
-static inline v8 v8_zero(void) {
+ML_INLINE v8 v8_zero(void) {
   return _mm256_setzero_ps();
 }
 
-static inline float v8_fold(v8 a) {
+ML_INLINE float v8_fold(v8 a) {
   return fold8(a);
 }
 
-static inline v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
+ML_INLINE v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
   __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(d + b), _mm256_loadu_ps(x->d + b));
   return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(eight_blocks(w, x, b, 8)), scale));
 }
 
-static inline v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
+ML_INLINE v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
   __m256i mask = first_lanes(n);
   __m256 scale = _mm256_mul_ps(_mm256_maskload_ps(d + b, mask), _mm256_maskload_ps(x->d + b, mask));
   return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_cvtepi32_ps(eight_blocks(w, x, b, n)), scale));

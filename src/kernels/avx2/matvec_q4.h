@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "../inline.h"
 #include "../kernels.h"
 
 /* The activations as two blocks of weights need them: low halves of both blocks, then high halves; and 8 times the sum of each block. */
@@ -42,12 +43,12 @@ static void prepare(activations *out, const ml_qact *x) {
 }
 
 /* The sums of eight blocks in order, from partial sums of blocks 0 1, 2 3, 4 5, 6 7. */
-static inline __m256i in_order(__m256i a, __m256i b, __m256i c, __m256i d) {
+ML_INLINE __m256i in_order(__m256i a, __m256i b, __m256i c, __m256i d) {
   return _mm256_permutevar8x32_epi32(add_up4(a, b, c, d), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 /* Weights of the next two blocks of n, zeros for those that do not exist. */
-static inline __m256i load_pair(const int8_t *w, int n) {
+ML_INLINE __m256i load_pair(const int8_t *w, int n) {
   if (n >= 2) {
     return load256(w);
   }
@@ -55,7 +56,7 @@ static inline __m256i load_pair(const int8_t *w, int n) {
                : _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_loadu_si128((const __m128i *)(const void *)w), 0);
 }
 
-static inline __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
+ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
   const int8_t *q = x->q + b * ML_QK;
   w += b * BLOCK_BYTES;
   __m256i sums = in_order(two_dots(load_pair(w, n), q), two_dots(load_pair(w + 32, n - 2), q + 64),

@@ -2,10 +2,11 @@
  * Activations to Q8_0. */
 #include <immintrin.h>
 
+#include "../inline.h"
 #include "avx2.h"
 
 /* The largest bit pattern of 32 floats without their signs; it is not negative, so signed comparison will do. */
-static inline uint32_t highest_bits(const float *x) {
+ML_INLINE uint32_t highest_bits(const float *x) {
   const __m256i no_sign = _mm256_set1_epi32(0x7FFFFFFF);
   __m256i top = _mm256_setzero_si256();
   for (int i = 0; i < ML_QK; i += 8) {
@@ -18,13 +19,13 @@ static inline uint32_t highest_bits(const float *x) {
 }
 
 /* trunc(x * inverse + copysign(0.5, x)) of eight */
-static inline __m256i round8(const float *p, __m256 inverse) {
+ML_INLINE __m256i round8(const float *p, __m256 inverse) {
   __m256 x = _mm256_loadu_ps(p);
   __m256 half = _mm256_or_ps(_mm256_and_ps(x, _mm256_set1_ps(-0.0f)), _mm256_set1_ps(0.5f));
   return _mm256_cvttps_epi32(_mm256_add_ps(_mm256_mul_ps(x, inverse), half));
 }
 
-static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
   /* Packing works within halves: fours 0 2 4 6 | 1 3 5 7 of the block come out, and one permutation restores the order. */
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   __m256 factor = _mm256_set1_ps(inverse);

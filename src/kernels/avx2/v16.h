@@ -7,6 +7,7 @@
 #error "this folder needs -mavx2"
 #endif
 
+#include "../inline.h"
 #include "../exp_constants.h"
 #include "fold8.h"
 
@@ -14,30 +15,30 @@ typedef struct {
   __m256 v[2];
 } v16;
 
-static inline v16 v16_load(const float *p) {
+ML_INLINE v16 v16_load(const float *p) {
   return (v16){{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
 }
 
-static inline void v16_store(float *p, v16 a) {
+ML_INLINE void v16_store(float *p, v16 a) {
   _mm256_storeu_ps(p, a.v[0]);
   _mm256_storeu_ps(p + 8, a.v[1]);
 }
 
-static inline v16 v16_load_n(const float *p, int n) {
+ML_INLINE v16 v16_load_n(const float *p, int n) {
   return (v16){{_mm256_maskload_ps(p, first_lanes(n)), _mm256_maskload_ps(p + 8, first_lanes(n - 8))}};
 }
 
-static inline void v16_store_n(float *p, v16 a, int n) {
+ML_INLINE void v16_store_n(float *p, v16 a, int n) {
   _mm256_maskstore_ps(p, first_lanes(n), a.v[0]);
   _mm256_maskstore_ps(p + 8, first_lanes(n - 8), a.v[1]);
 }
 
-static inline v16 v16_set1(float x) {
+ML_INLINE v16 v16_set1(float x) {
   return (v16){{_mm256_set1_ps(x), _mm256_set1_ps(x)}};
 }
 
 #define ML_V16_LANEWISE(name, intrinsic)                                  \
-  static inline v16 v16_##name(v16 a, v16 b) {                            \
+  ML_INLINE v16 v16_##name(v16 a, v16 b) {                                \
     return (v16){{intrinsic(a.v[0], b.v[0]), intrinsic(a.v[1], b.v[1])}}; \
   }
 ML_V16_LANEWISE(add, _mm256_add_ps)
@@ -48,11 +49,11 @@ ML_V16_LANEWISE(max, _mm256_max_ps)
 ML_V16_LANEWISE(flip, _mm256_xor_ps)
 #undef ML_V16_LANEWISE
 
-static inline v16 v16_neg(v16 a) {
+ML_INLINE v16 v16_neg(v16 a) {
   return v16_flip(a, v16_set1(-0.0f));
 }
 
-static inline __m256 exp_join(__m256 x, __m256 p, __m256 t) {
+ML_INLINE __m256 exp_join(__m256 x, __m256 p, __m256 t) {
   __m256 e = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
   __m256 infinity = _mm256_castsi256_ps(_mm256_set1_epi32(0x7F800000));
   e = _mm256_blendv_ps(e, infinity, _mm256_cmp_ps(x, _mm256_set1_ps(ML_EXP_MAX), _CMP_GT_OQ));
@@ -60,15 +61,15 @@ static inline __m256 exp_join(__m256 x, __m256 p, __m256 t) {
   return _mm256_blendv_ps(e, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
-static inline v16 v16_exp_join(v16 x, v16 p, v16 t) {
+ML_INLINE v16 v16_exp_join(v16 x, v16 p, v16 t) {
   return (v16){{exp_join(x.v[0], p.v[0], t.v[0]), exp_join(x.v[1], p.v[1], t.v[1])}};
 }
 
-static inline float v16_fold(v16 a) {
+ML_INLINE float v16_fold(v16 a) {
   return fold8(_mm256_add_ps(a.v[0], a.v[1]));
 }
 
-static inline float v16_highest(v16 a) {
+ML_INLINE float v16_highest(v16 a) {
   __m256 both = _mm256_max_ps(a.v[0], a.v[1]);
   __m128 v = _mm_max_ps(_mm256_castps256_ps128(both), _mm256_extractf128_ps(both, 1));
   v = _mm_max_ps(v, _mm_movehl_ps(v, v));

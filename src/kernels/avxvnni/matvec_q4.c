@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q4_0 weights (avx2/matvec_q4.h). */
+#include "../inline.h"
 #include "../avx2/add_up8.h"
 #include "avxvnni.h"
 
-static inline __m256i two_dots(__m256i w, const int8_t *x) {
+ML_INLINE __m256i two_dots(__m256i w, const int8_t *x) {
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i low = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_and_si256(w, nibble), load256(x));
   return _mm256_dpbusd_avx_epi32(low, _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), load256(x + 32));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q8_0 weights: w + 128 is the unsigned operand of vpdpbusd, and 128 times the sum of the activations is taken off. That is one
  * operation where signs would take two, and exact for w = -128 too. */
+#include "../inline.h"
 #include "../avx2/add_up8.h"
 #include "avxvnni.h"
 
@@ -14,11 +15,11 @@ typedef struct {
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
 /* Eight partial sums of one block, weights given as w + 128. */
-static inline __m256i block_dot(__m256i weights, const int8_t *x) {
+ML_INLINE __m256i block_dot(__m256i weights, const int8_t *x) {
   return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), weights, load256(x));
 }
 
-static inline __m256i plus_128(__m256i w) {
+ML_INLINE __m256i plus_128(__m256i w) {
   return _mm256_xor_si256(w, _mm256_set1_epi8(-128));
 }
 
@@ -39,7 +40,7 @@ static void prepare(activations *out, const ml_qact *x) {
   }
 }
 
-static inline __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
+ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
 #define BLOCK(i) ((i) < n ? block_dot(plus_128(load256(w + (b + (i)) * BLOCK_BYTES)), x->q + (b + (i)) * ML_QK) : _mm256_setzero_si256())
   return _mm256_sub_epi32(SUMS(n), load256(x->sums_128 + b));
 #undef BLOCK

@@ -3,25 +3,27 @@
 #ifndef ML_KERNELS_NEON_EIGHT_LANES_H
 #define ML_KERNELS_NEON_EIGHT_LANES_H
 
+#include "../inline.h"
 #include "v16.h"
 
 #define STEP 8
+#define ROWS 2
 
 /* Lanes 0 to 3, lanes 4 to 7. */
 typedef struct {
   float32x4_t low, high;
 } v8;
 
-static inline v8 v8_zero(void) {
+ML_INLINE v8 v8_zero(void) {
   return (v8){vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
 }
 
-static inline float v8_fold(v8 a) {
+ML_INLINE float v8_fold(v8 a) {
   return fold4(vaddq_f32(a.low, a.high));
 }
 
 /* sum + (float)dots * (dw * dx) of n blocks, 0 < n <= 4; dots beyond them are 0. */
-static inline float32x4_t add_four(float32x4_t sum, int32x4_t dots, const float *dw, const float *dx, int n) {
+ML_INLINE float32x4_t add_four(float32x4_t sum, int32x4_t dots, const float *dw, const float *dx, int n) {
   float32x4_t scale = vmulq_f32(load_up_to_4(dw, n), load_up_to_4(dx, n));
   return vaddq_f32(sum, vmulq_f32(vcvtq_f32_s32(dots), scale));
 }

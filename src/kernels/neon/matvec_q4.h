@@ -5,6 +5,7 @@
 #ifndef ML_KERNELS_NEON_MATVEC_Q4_H
 #define ML_KERNELS_NEON_MATVEC_Q4_H
 
+#include "../inline.h"
 #include "../kernels.h"
 
 /* The activations with 8 times the sum of each block. */
@@ -16,19 +17,19 @@ typedef struct {
 
 #define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 
-static inline int32x4_t block_dot(const int8_t *w, const int8_t *q) {
+ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   uint8x16_t nibbles = vreinterpretq_u8_s8(vld1q_s8(w));
   int8x16_t low = vreinterpretq_s8_u8(vandq_u8(nibbles, vdupq_n_u8(15))), high = vreinterpretq_s8_u8(vshrq_n_u8(nibbles, 4));
   return nibble_dot(low, high, q);
 }
 
-static inline int32x4_t finish(int32x4_t sums, const activations *x, int b) {
+ML_INLINE int32x4_t finish(int32x4_t sums, const activations *x, int b) {
   return vsubq_s32(sums, vld1q_s32(x->eight_sums + b));
 }
 
 #include "matvec.h"
 
-static inline void prepare(activations *out, const ml_qact *x) {
+ML_INLINE void prepare(activations *out, const ml_qact *x) {
   const int8x16_t eight = vdupq_n_s8(8);
   int blocks = x->n / ML_QK;
   out->q = x->q;

@@ -2,6 +2,7 @@
  * y = W x for Q8_0 weights: products of bytes as int16, two of them added before they are widened. */
 #include <arm_neon.h>
 
+#include "../inline.h"
 #include "neon.h"
 
 typedef ml_qact activations;
@@ -9,14 +10,14 @@ typedef ml_qact activations;
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
 /* A product is at most 128 * 127: two of them, 32512, fit int16. */
-static inline int32x4_t block_dot(const int8_t *w, const int8_t *q) {
+ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   int8x16_t w0 = vld1q_s8(w), w1 = vld1q_s8(w + 16), x0 = vld1q_s8(q), x1 = vld1q_s8(q + 16);
   int16x8_t low = vmlal_s8(vmull_s8(vget_low_s8(w0), vget_low_s8(x0)), vget_low_s8(w1), vget_low_s8(x1));
   int16x8_t high = vmlal_s8(vmull_s8(vget_high_s8(w0), vget_high_s8(x0)), vget_high_s8(w1), vget_high_s8(x1));
   return vpadalq_s16(vpaddlq_s16(low), high);
 }
 
-static inline int32x4_t finish(int32x4_t sums, const activations *x, int b) {
+ML_INLINE int32x4_t finish(int32x4_t sums, const activations *x, int b) {
   (void)x;
   (void)b;
   return sums;

@@ -2,10 +2,11 @@
  * Activations to Q8_0. */
 #include <arm_neon.h>
 
+#include "../inline.h"
 #include "neon.h"
 
 /* The largest bit pattern of 32 floats without their signs. */
-static inline uint32_t highest_bits(const float *x) {
+ML_INLINE uint32_t highest_bits(const float *x) {
   const uint32x4_t no_sign = vdupq_n_u32(0x7FFFFFFF);
   uint32x4_t top = vdupq_n_u32(0);
   for (int i = 0; i < ML_QK; i += 4) {
@@ -16,13 +17,13 @@ static inline uint32_t highest_bits(const float *x) {
 }
 
 /* trunc(x * inverse + copysign(0.5, x)) of four */
-static inline int16x4_t round4(const float *p, float32x4_t inverse) {
+ML_INLINE int16x4_t round4(const float *p, float32x4_t inverse) {
   float32x4_t x = vld1q_f32(p);
   float32x4_t half = vbslq_f32(vdupq_n_u32(0x80000000), x, vdupq_n_f32(0.5f));
   return vmovn_s32(vcvtq_s32_f32(vaddq_f32(vmulq_f32(x, inverse), half)));
 }
 
-static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
   float32x4_t factor = vdupq_n_f32(inverse);
   for (int i = 0; i < ML_QK; i += 8) {
     vst1_s8(q + i, vmovn_s16(vcombine_s16(round4(x + i, factor), round4(x + i + 4, factor))));

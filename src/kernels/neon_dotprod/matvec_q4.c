@@ -2,9 +2,10 @@
  * y = W x for Q4_0 weights (neon/matvec_q4.h). */
 #include <arm_neon.h>
 
+#include "../inline.h"
 #include "neon_dotprod.h"
 
-static inline int32x4_t nibble_dot(int8x16_t low, int8x16_t high, const int8_t *q) {
+ML_INLINE int32x4_t nibble_dot(int8x16_t low, int8x16_t high, const int8_t *q) {
   return vdotq_s32(vdotq_s32(vdupq_n_s32(0), low, vld1q_s8(q)), high, vld1q_s8(q + 16));
 }
 

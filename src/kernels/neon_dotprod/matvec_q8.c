@@ -2,17 +2,18 @@
  * y = W x for Q8_0 weights: SDOT adds four products to each lane. */
 #include <arm_neon.h>
 
+#include "../inline.h"
 #include "neon_dotprod.h"
 
 typedef ml_qact activations;
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
-static inline int32x4_t block_dot(const int8_t *w, const int8_t *q) {
+ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   return vdotq_s32(vdotq_s32(vdupq_n_s32(0), vld1q_s8(w), vld1q_s8(q)), vld1q_s8(w + 16), vld1q_s8(q + 16));
 }
 
-static inline int32x4_t finish(int32x4_t sums, const activations *x, int b) {
+ML_INLINE int32x4_t finish(int32x4_t sums, const activations *x, int b) {
   (void)x;
   (void)b;
   return sums;

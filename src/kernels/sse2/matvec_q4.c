@@ -3,6 +3,7 @@
  *
  * Lane k of a block is byte 2k + 256 * byte 2k+1: nibbles of elements 2k (bits 0-3), 16+2k (4-7), 2k+1 (8-11), 17+2k (12-15).
  * With the activations scaled by 256, 16, 1 and 256 (the last nibble is shifted down), every product is 256 times too large. */
+#include "../inline.h"
 #include "add_up4.h"
 #include "sse2.h"
 
@@ -40,7 +41,7 @@ static void prepare(activations *out, const ml_qact *x) {
 }
 
 /* 256 times four partial sums of one block with nibbles 0 to 15: at most 256 * 8 * 15 * 127. */
-static inline __m128i block_dot(const int8_t *w, const int16_t *x) {
+ML_INLINE __m128i block_dot(const int8_t *w, const int16_t *x) {
   __m128i v = load128(w);
   __m128i a = _mm_madd_epi16(_mm_and_si128(v, _mm_set1_epi16(0x000F)), load128(x));
   __m128i b = _mm_madd_epi16(_mm_and_si128(v, _mm_set1_epi16(0x00F0)), load128(x + 8));
@@ -49,7 +50,7 @@ static inline __m128i block_dot(const int8_t *w, const int16_t *x) {
   return _mm_add_epi32(_mm_add_epi32(a, b), _mm_add_epi32(c, d));
 }
 
-static inline __m128i finish(__m128i sums, const activations *x, int b) {
+ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
   return _mm_srai_epi32(_mm_sub_epi32(sums, load128(x->offset + b)), 8);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q8_0 weights: int16 products, with weights taken as w * 256, which costs one unpack and no shift. */
+#include "../inline.h"
 #include "add_up4.h"
 #include "sse2.h"
 
@@ -12,7 +13,7 @@ typedef struct {
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
 /* 256 times four partial sums of one block: at most 256 * 8 * 128 * 127, well inside int32. */
-static inline __m128i block_dot(const int8_t *w, const int16_t *x) {
+ML_INLINE __m128i block_dot(const int8_t *w, const int16_t *x) {
   const __m128i zero = _mm_setzero_si128();
   __m128i low = load128(w), high = load128(w + 16);
   __m128i a = _mm_madd_epi16(_mm_unpacklo_epi8(zero, low), load128(x));
@@ -22,7 +23,7 @@ static inline __m128i block_dot(const int8_t *w, const int16_t *x) {
   return _mm_add_epi32(_mm_add_epi32(a, b), _mm_add_epi32(c, d));
 }
 
-static inline __m128i finish(__m128i sums, const activations *x, int b) {
+ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
   (void)x;
   (void)b;
   return _mm_srai_epi32(sums, 8);

@@ -4,10 +4,11 @@
 #ifndef ML_KERNELS_SSE2_QUANTIZE_H
 #define ML_KERNELS_SSE2_QUANTIZE_H
 
+#include "../inline.h"
 #include "../kernels.h"
 
 /* The largest bit pattern of 32 floats without their signs; it is not negative, so signed comparison will do. */
-static inline uint32_t highest_bits(const float *x) {
+ML_INLINE uint32_t highest_bits(const float *x) {
   const __m128i no_sign = _mm_set1_epi32(0x7FFFFFFF);
   __m128i top = _mm_setzero_si128();
   for (int i = 0; i < ML_QK; i += 4) {
@@ -19,13 +20,13 @@ static inline uint32_t highest_bits(const float *x) {
 }
 
 /* trunc(x * inverse + copysign(0.5, x)) of four */
-static inline __m128i round4(const float *p, __m128 inverse) {
+ML_INLINE __m128i round4(const float *p, __m128 inverse) {
   __m128 x = _mm_loadu_ps(p);
   __m128 half = _mm_or_ps(_mm_and_ps(x, _mm_set1_ps(-0.0f)), _mm_set1_ps(0.5f));
   return _mm_cvttps_epi32(_mm_add_ps(_mm_mul_ps(x, inverse), half));
 }
 
-static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
   __m128 factor = _mm_set1_ps(inverse);
   for (int i = 0; i < ML_QK; i += 16) {
     __m128i low = _mm_packs_epi32(round4(x + i, factor), round4(x + i + 4, factor));

@@ -2,9 +2,10 @@
  * Activations to Q8_0. */
 #include <emmintrin.h>
 
+#include "../inline.h"
 #include "sse2.h"
 
-static inline __m128i max_epi32(__m128i a, __m128i b) {
+ML_INLINE __m128i max_epi32(__m128i a, __m128i b) {
   __m128i more = _mm_cmpgt_epi32(a, b);
   return _mm_or_si128(_mm_and_si128(more, a), _mm_andnot_si128(more, b));
 }

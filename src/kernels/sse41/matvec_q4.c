@@ -2,6 +2,7 @@
  * y = W x for Q4_0 weights: the nibble as it is, 0 to 15, is the unsigned operand; 8 times the sum of the activations is taken off. */
 #include <smmintrin.h>
 
+#include "../inline.h"
 #include "../sse2/add_up4.h"
 #include "sse41.h"
 
@@ -15,7 +16,7 @@ typedef struct {
 #define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 
 /* 8 times four partial sums of one block. */
-static inline __m128i eight_partial(const int8_t *x) {
+ML_INLINE __m128i eight_partial(const int8_t *x) {
   const __m128i eight = _mm_set1_epi8(8);
   __m128i pairs = _mm_add_epi16(_mm_maddubs_epi16(eight, load128(x)), _mm_maddubs_epi16(eight, load128(x + 16)));
   return _mm_madd_epi16(pairs, _mm_set1_epi16(1));
@@ -36,7 +37,7 @@ static void prepare(activations *out, const ml_qact *x) {
 }
 
 /* Four partial sums of one block with nibbles 0 to 15. Four products of at most 15 * 127 fit int16. */
-static inline __m128i block_dot(const int8_t *w, const int8_t *x) {
+ML_INLINE __m128i block_dot(const int8_t *w, const int8_t *x) {
   const __m128i nibble = _mm_set1_epi8(15);
   __m128i weights = load128(w);
   __m128i low = _mm_maddubs_epi16(_mm_and_si128(weights, nibble), load128(x));
@@ -44,7 +45,7 @@ static inline __m128i block_dot(const int8_t *w, const int8_t *x) {
   return _mm_madd_epi16(_mm_add_epi16(low, high), _mm_set1_epi16(1));
 }
 
-static inline __m128i finish(__m128i sums, const activations *x, int b) {
+ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
   return _mm_sub_epi32(sums, load128(x->eight_sums + b));
 }
 

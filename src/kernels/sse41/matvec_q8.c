@@ -2,6 +2,7 @@
  * y = W x for Q8_0 weights: |w| times x with the sign of w, so that the first operand of pmaddubsw is unsigned. */
 #include <smmintrin.h>
 
+#include "../inline.h"
 #include "../sse2/add_up4.h"
 #include "sse41.h"
 
@@ -10,18 +11,18 @@ typedef ml_qact activations;
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
 /* Four sums of pairs of pairs. |w| is at most 128 and x within 127: a pair's sum, at most 32512, fits int16, also for w = -128. */
-static inline __m128i half_dot(const int8_t *w, const int8_t *x) {
+ML_INLINE __m128i half_dot(const int8_t *w, const int8_t *x) {
   __m128i weights = load128(w);
   __m128i pairs = _mm_maddubs_epi16(_mm_abs_epi8(weights), _mm_sign_epi8(load128(x), weights));
   return _mm_madd_epi16(pairs, _mm_set1_epi16(1));
 }
 
 /* Four partial sums of one block. */
-static inline __m128i block_dot(const int8_t *w, const int8_t *x) {
+ML_INLINE __m128i block_dot(const int8_t *w, const int8_t *x) {
   return _mm_add_epi32(half_dot(w, x), half_dot(w + 16, x + 16));
 }
 
-static inline __m128i finish(__m128i sums, const activations *x, int b) {
+ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
   (void)x;
   (void)b;
   return sums;

@@ -2,9 +2,10 @@
  * Activations to Q8_0. */
 #include <smmintrin.h>
 
+#include "../inline.h"
 #include "sse41.h"
 
-static inline __m128i max_epi32(__m128i a, __m128i b) {
+ML_INLINE __m128i max_epi32(__m128i a, __m128i b) {
   return _mm_max_epi32(a, b);
 }
 

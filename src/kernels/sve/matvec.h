@@ -9,9 +9,10 @@
 #ifndef ML_KERNELS_SVE_MATVEC_H
 #define ML_KERNELS_SVE_MATVEC_H
 
+#include "../inline.h"
 #include "../neon/eight_lanes.h"
 
-static inline v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
+ML_INLINE v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
   int32_t sums[8];
   eight_blocks(sums, w, x, b, 8);
   sum.low = add_four(sum.low, vld1q_s32(sums), d + b, x->d + b, 4);
@@ -19,7 +20,7 @@ static inline v8 add_step(v8 sum, const int8_t *w, const float *d, const activat
   return sum;
 }
 
-static inline v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
+ML_INLINE v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
   int32_t sums[8];
   eight_blocks(sums, w, x, b, n);
   sum.low = add_four(sum.low, vld1q_s32(sums), d + b, x->d + b, n);

@@ -3,6 +3,7 @@
  * sums of a block, so a vector holds one block or more. */
 #include <arm_neon.h>
 
+#include "../inline.h"
 #include "add_up.h"
 #include "sve.h"
 
@@ -29,13 +30,13 @@ static void prepare(activations *out, const ml_qact *x) {
   vst1q_s32(out->eight_sums + blocks + 4, vdupq_n_s32(0));
 }
 
-static inline svint32_t dot(svbool_t which, const int8_t *w, const int8_t *low, const int8_t *high) {
+ML_INLINE svint32_t dot(svbool_t which, const int8_t *w, const int8_t *low, const int8_t *high) {
   svuint8_t nibbles = svreinterpret_u8(svld1(which, w));
   svint32_t sum = svdot(svdup_s32(0), svreinterpret_s8(svand_x(which, nibbles, 15)), svld1(which, low));
   return svdot(sum, svreinterpret_s8(svlsr_x(which, nibbles, 4)), svld1(which, high));
 }
 
-static inline void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
+ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
   const int8_t *low = x->low + b * 16, *high = x->high + b * 16;
   w += b * BLOCK_BYTES;
 /* Vector i, of `length` bytes, of the partial sums of all blocks. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q8_0 weights: SDOT adds four products to each lane, so a block leaves eight partial sums, of which a vector holds four or more. */
+#include "../inline.h"
 #include "add_up.h"
 #include "sve.h"
 
@@ -7,11 +8,11 @@ typedef ml_qact activations;
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
-static inline svint32_t dot(svbool_t which, svint32_t sum, const int8_t *w, const int8_t *q) {
+ML_INLINE svint32_t dot(svbool_t which, svint32_t sum, const int8_t *w, const int8_t *q) {
   return svdot(sum, svld1(which, w), svld1(which, q));
 }
 
-static inline void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
+ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
   const int8_t *q = x->q + b * ML_QK;
   const svint32_t zero = svdup_s32(0);
   w += b * BLOCK_BYTES;

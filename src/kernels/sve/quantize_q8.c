@@ -2,10 +2,11 @@
  * Activations to Q8_0. */
 #include <arm_sve.h>
 
+#include "../inline.h"
 #include "sve.h"
 
 /* The largest bit pattern of 32 floats without their signs. */
-static inline uint32_t highest_bits(const float *x) {
+ML_INLINE uint32_t highest_bits(const float *x) {
   svuint32_t top = svdup_u32(0);
   for (int i = 0; i < ML_QK; i += (int)svcntw()) {
     svbool_t which = svwhilelt_b32(i, ML_QK);
@@ -14,7 +15,7 @@ static inline uint32_t highest_bits(const float *x) {
   return svmaxv(svptrue_b32(), top);
 }
 
-static inline void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
   for (int i = 0; i < ML_QK; i += (int)svcntw()) {
     svbool_t which = svwhilelt_b32(i, ML_QK);
     svfloat32_t v = svld1(which, x + i);

@@ -13,10 +13,11 @@
 #ifndef ML_KERNELS_VECTOR_FLOAT_OPS_H
 #define ML_KERNELS_VECTOR_FLOAT_OPS_H
 
+#include "../inline.h"
 #include "../exp_constants.h"
 #include "../scalar/float.h"
 
-static inline v16 v16_exp(v16 x) {
+ML_INLINE v16 v16_exp(v16 x) {
   v16 t = v16_add(v16_mul(x, v16_set1(ML_EXP_LOG2E)), v16_set1(ML_EXP_MAGIC));
   v16 n = v16_sub(t, v16_set1(ML_EXP_MAGIC));
   v16 r = v16_sub(v16_sub(x, v16_mul(n, v16_set1(ML_EXP_LN2_HIGH))), v16_mul(n, v16_set1(ML_EXP_LN2_LOW)));
@@ -30,7 +31,7 @@ static inline v16 v16_exp(v16 x) {
   return v16_exp_join(x, p, t);
 }
 
-static inline float vector_dot(const float *a, const float *b, int n) {
+ML_INLINE float vector_dot(const float *a, const float *b, int n) {
   v16 sum = v16_set1(0.0f);
   int i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -42,7 +43,7 @@ static inline float vector_dot(const float *a, const float *b, int n) {
   return v16_fold(sum);
 }
 
-static inline void vector_axpy(float *y, float a, const float *x, int n) {
+ML_INLINE void vector_axpy(float *y, float a, const float *x, int n) {
   v16 factor = v16_set1(a);
   int i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -53,7 +54,7 @@ static inline void vector_axpy(float *y, float a, const float *x, int n) {
   }
 }
 
-static inline void vector_add(float *y, const float *x, int n) {
+ML_INLINE void vector_add(float *y, const float *x, int n) {
   int i = 0;
   for (; i + 16 <= n; i += 16) {
     v16_store(y + i, v16_add(v16_load(y + i), v16_load(x + i)));
@@ -63,7 +64,7 @@ static inline void vector_add(float *y, const float *x, int n) {
   }
 }
 
-static inline void vector_rmsnorm(float *o, const float *x, const float *w, int n, float eps) {
+ML_INLINE void vector_rmsnorm(float *o, const float *x, const float *w, int n, float eps) {
   v16 r = v16_set1(1.0f / ml_sqrtf(vector_dot(x, x, n) / (float)n + eps));
   int i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -74,7 +75,7 @@ static inline void vector_rmsnorm(float *o, const float *x, const float *w, int 
   }
 }
 
-static inline float vector_highest(const float *x, int n) {
+ML_INLINE float vector_highest(const float *x, int n) {
   v16 high = v16_set1(x[0]);
   int i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -87,7 +88,7 @@ static inline float vector_highest(const float *x, int n) {
   return highest;
 }
 
-static inline void vector_softmax(float *x, int n) {
+ML_INLINE void vector_softmax(float *x, int n) {
   v16 max = v16_set1(vector_highest(x, n));
   v16 sum = v16_set1(0.0f);
   int i = 0;
@@ -110,11 +111,11 @@ static inline void vector_softmax(float *x, int n) {
   }
 }
 
-static inline v16 v16_silu_mul(v16 g, v16 u) {
+ML_INLINE v16 v16_silu_mul(v16 g, v16 u) {
   return v16_mul(v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_neg(g)))), u);
 }
 
-static inline void vector_silu_mul(float *g, const float *u, int n) {
+ML_INLINE void vector_silu_mul(float *g, const float *u, int n) {
   int i = 0;
   for (; i + 16 <= n; i += 16) {
     v16_store(g + i, v16_silu_mul(v16_load(g + i), v16_load(u + i)));

@@ -9,10 +9,11 @@
 
 #include <math.h>
 
+#include "../inline.h"
 #include "../kernels.h"
 #include "../scalar/float.h"
 
-static inline void vector_quantize_q8(ml_qact *out, const float *x, int k) {
+ML_INLINE void vector_quantize_q8(ml_qact *out, const float *x, int k) {
   for (int b = 0; b < k / ML_QK; b++, x += ML_QK) {
     uint32_t top = highest_bits(x);
     float amax = ml_float_from_bits(top);
