@@ -3,6 +3,7 @@
 ISA     ?=
 THREADS ?= pthread
 DEBUG   ?= 0
+ASM     ?= 0
 CROSS   ?=
 PREFIX  ?= /usr/local
 ifeq ($(origin CC),default)
@@ -30,7 +31,8 @@ endif
 # Expanded when something is to be compiled, so that `make demo` can still install a compiler.
 CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \
            ISA=$(ISA) cannot be built for $(ARCH); there are: $(READY)))$(if $(filter $(THREADS),1 pthread),,$(error \
-           THREADS=$(THREADS) is neither 1 nor pthread))$(if $(filter $(DEBUG),0 1),,$(error DEBUG=$(DEBUG) is neither 0 nor 1))
+           THREADS=$(THREADS) is neither 1 nor pthread))$(if $(filter $(DEBUG),0 1),,$(error DEBUG=$(DEBUG) is neither 0 nor 1))$(if $(filter 0 1,$(ASM)),,$(error \
+           ASM=$(ASM) is neither 0 nor 1))
 
 BUILD   ?= build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
 ifneq ($(words $(BUILD)),1)
@@ -62,13 +64,19 @@ LINK        = $(CC) $(USER_CFLAGS) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT) $(if $(filt
 BASE_SRC := $(addprefix src/core/,status.c cpu.c isa_check.c) src/model/legacyml.c $(wildcard src/kernels/scalar/*.c)
 LIB_SRC  := $(filter-out $(BASE_SRC),$(wildcard src/core/*.c src/model/*.c src/ops/*.c)) src/config/isa_build.c \
             $(foreach i,$(filter-out scalar,$(CHAIN_$(ISA))),$(wildcard src/kernels/$(i)/*.c))
+# With ASM=1 the kernels that the ISA's asm.mk names come from a .S of the same symbol.
+ASM_KERNELS :=
+ifeq ($(ASM),1)
+-include src/kernels/$(ISA)/asm.mk
+endif
+ASM_SRC  := $(patsubst %,src/kernels/$(ISA)/%.S,$(ASM_KERNELS))
 RUN_SRC  := $(filter-out src/app/main_guard.c src/app/ml_bench.c,$(wildcard src/app/*.c))
 BENCH_SRC := src/app/ml_bench.c src/app/os.c
 
 objects   = $(patsubst %.c,$(OBJ)/%.o,$(1))
-LIB_OBJ  := $(call objects,$(BASE_SRC) $(LIB_SRC))
+LIB_OBJ  := $(call objects,$(BASE_SRC) $(filter-out $(ASM_SRC:.S=.c),$(LIB_SRC))) $(ASM_SRC:%.S=$(OBJ)/%.S.o)
 MAIN_OBJ := $(call objects,src/app/main_guard.c)
-# Kernels for tests that load them by name: the same objects with every symbol visible.
+# Kernels for tests that load them by name: the same C with every symbol visible.
 KERNELS_SRC := $(filter src/kernels/%,$(BASE_SRC) $(LIB_SRC)) src/model/rope_table.c
 KERNELS_OBJ := $(patsubst %.c,$(OBJ)/visible/%.o,$(KERNELS_SRC))
 
@@ -85,14 +93,18 @@ all: $(PROGRAMS) $(SHARED) $(ARCHIVE)
 # A changed option or flag makes everything it reaches anew.
 $(BUILD)/flags: FORCE
 	$(CHECKED)@mkdir -p $(@D)
-	@echo '$(CC) $(AR) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' | cmp -s - $@ || \
-	 echo '$(CC) $(AR) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' > $@
+	@echo '$(CC) $(AR) $(ASM) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' | cmp -s - $@ || \
+	 echo '$(CC) $(AR) $(ASM) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' > $@
 
 $(call objects,$(BASE_SRC)) $(MAIN_OBJ): $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(BASE_CFLAGS) -c $< -o $@
 
 $(sort $(call objects,$(LIB_SRC) $(RUN_SRC) $(BENCH_SRC))): $(OBJ)/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ISA_CFLAGS) -c $< -o $@
+
+$(OBJ)/%.S.o: %.S $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ISA_CFLAGS) -c $< -o $@
 
@@ -190,7 +202,7 @@ install: all
 help:
 	@echo 'make demo                 set up everything, convert a 135M model, answer a question'
 	@echo 'make test-all             set up everything, run every test'
-	@echo 'make [ISA=<isa>] [THREADS=1|pthread] [CROSS=<prefix>] [CC=...] [DEBUG=0|1] [BUILD=<folder>]'
+	@echo 'make [ISA=<isa>] [THREADS=1|pthread] [ASM=0|1] [CROSS=<prefix>] [CC=...] [DEBUG=0|1] [BUILD=<folder>]'
 	@echo '                          ml_run, ml_bench, liblegacyml.so and .a in build/<isa>/; without ISA the best of this CPU'
 	@echo '                          ISA: $(READY)'
 	@echo 'make test                 the C tests of one build'

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,9 +19,19 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "python"))
 sys.path.insert(0, str(TOP / "tests"))
 
+HOST = platform.machine()
+# Compiler prefix and folder of the cross-compiled C library, for architectures that can be built for and emulated.
+FOREIGN = {"aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf"}
+QEMU = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64", "armv7": "qemu-arm"}
 REGISTRY = tomllib.loads((TOP / "src/config/isa.toml").read_text())
-# Builds of this machine's architecture, the first of a chain before those that extend it.
-NATIVE_ISAS = tuple(isa["name"] for isa in REGISTRY["isa"] if platform.machine() in isa["arch"])
+
+
+def isas(arch: str) -> tuple[str, ...]:
+    """Builds of an architecture, each after the one it extends."""
+    return tuple(isa["name"] for isa in REGISTRY["isa"] if arch in isa["arch"])
+
+
+NATIVE_ISAS = isas(HOST)
 
 
 def cpu_flags() -> set[str]:
@@ -33,9 +44,8 @@ def cpu_flags() -> set[str]:
 
 def runs_here(isa: str) -> bool:
     """Whether this CPU has what the registry says that a build needs."""
-    arch = platform.machine()
-    words = {f["name"]: f.get("cpuinfo", f["name"]) for f in REGISTRY["feature"] if f["arch"] == arch}
-    needed = next(row["arch"][arch]["features"] for row in REGISTRY["isa"] if row["name"] == isa)
+    words = {f["name"]: f.get("cpuinfo", f["name"]) for f in REGISTRY["feature"] if f["arch"] == HOST}
+    needed = next(row["arch"][HOST]["features"] for row in REGISTRY["isa"] if row["name"] == isa)
     return {words[feature] for feature in needed} <= cpu_flags()
 
 
@@ -45,9 +55,56 @@ def chain(isa: str) -> list[str]:
     return [isa, *(chain(parent) if parent else [])]
 
 
+def emulate(arch: str, cpu: str, *command: object, **options: object) -> subprocess.CompletedProcess:
+    """Runs a program of `arch` on the emulated CPU; options are those of subprocess.run."""
+    libraries = ["-L", f"/usr/{FOREIGN[arch]}"] if arch in FOREIGN else []
+    settings: dict = {"capture_output": True, "text": True, "check": False, "timeout": 600} | options
+    return subprocess.run([QEMU[arch], *libraries, "-cpu", cpu, *map(str, command)], **settings)
+
+
+def need(arch: str, emulated: bool = True) -> None:
+    """A visible skip where the machine cannot build for an architecture, or emulate its CPUs."""
+    if arch in FOREIGN and shutil.which(f"{FOREIGN[arch]}-gcc") is None:
+        pytest.skip(f"{FOREIGN[arch]}-gcc is not installed")
+    if emulated and shutil.which(QEMU[arch]) is None:
+        pytest.skip(f"{QEMU[arch]} is not installed")
+
+
+# -- The build matrix: which build ran, how, and what came out, as a table at the end ----------------------------------------
+
+
+def in_row(request: pytest.FixtureRequest, arch: str, isa: str, cc: str | None, how: str) -> None:
+    """Counts a test to a row of the table."""
+    request.node.user_properties.append(("row", f"{arch} {isa} {cc or 'gcc'}\t{how}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    rows: dict[str, dict] = {}
+    for outcome in ("passed", "failed", "skipped", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "row":
+                    row, how = value.split("\t")
+                    entry = rows.setdefault(row, {"how": {}, "passed": 0, "failed": 0, "skipped": 0, "error": 0})
+                    entry["how"][how] = True
+                    entry[outcome] += 1
+    if not rows:
+        return
+    terminalreporter.section("build matrix")
+    width = max(map(len, rows))
+    terminalreporter.write_line(f"{'build':{width}}  passed  failed  skipped  how it ran")
+    order = [f"{arch} {isa}" for arch in ("x86_64", "aarch64", "armv7", "windows") for isa in isas(arch.replace("windows", "x86_64"))]
+    for row in sorted(rows, key=lambda row: (order.index(" ".join(row.split()[:2])), row)):
+        entry = rows[row]
+        # A build whose tests were all skipped ran nowhere, whatever they were for.
+        how = ", ".join(entry["how"]) if entry["passed"] + entry["failed"] + entry["error"] else "not at all: " + ", ".join(entry["how"])
+        terminalreporter.write_line(f"{row:{width}}  {entry['passed']:6}  {entry['failed'] + entry['error']:6}  {entry['skipped']:7}  {how}")
+
+
 @pytest.fixture(params=NATIVE_ISAS)
 def isa(request: pytest.FixtureRequest) -> str:
     """Each build in turn; a visible skip where the CPU cannot run it."""
+    in_row(request, HOST, request.param, None, "native" if runs_here(request.param) else "guard only")
     if not runs_here(request.param):
         pytest.skip(f"this CPU cannot run the {request.param} build")
     return request.param
@@ -55,7 +112,7 @@ def isa(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """build(isa, threads="pthread", cc=None, cflags=None, ldflags=None, debug=0, target="tests") -> folder.
+    """build(isa, threads="pthread", cc=None, cflags=None, ldflags=None, debug=0, target="tests", arch=HOST) -> folder.
 
     The folder has ml_run, ml_bench, liblegacyml.a, liblegacyml.so, libmlkernels.so and the C test programs. The plain build is the
     one of the checkout, build/<isa>; others lie beside it under a name made from their options, and are kept. Fails on any
@@ -72,17 +129,25 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         cppflags: str | None = None,
         debug: int = 0,
         target: str = "tests",
+        arch: str = HOST,
+        asm: int = 0,
     ) -> Path:
-        key = (isa, threads, cc, cflags, ldflags, cppflags, debug)
+        key = (isa, threads, cc, cflags, ldflags, cppflags, debug, arch, asm)
         if (key, target) in done:
             return done[key, target]
-        plain = key == (isa, "pthread", None, None, None, None, 0)
+        plain = key == (isa, "pthread", None, None, None, None, 0, arch, 0)
         name = isa if plain else f"{isa}-{hashlib.sha256(repr(key).encode()).hexdigest()[:10]}"
+        if arch in FOREIGN:
+            name = f"{FOREIGN[arch]}/{name}"
         folder = TOP / "build" / name
         variables = {"CFLAGS": cflags or "", "LDFLAGS": ldflags or "", "CPPFLAGS": cppflags or ""}
         command = ["make", "-j2", f"ISA={isa}", f"THREADS={threads}", f"DEBUG={debug}", f"BUILD=build/{name}", target]
         if cc:
             command.append(f"CC={cc}")
+        if arch in FOREIGN:
+            command.append(f"CROSS={FOREIGN[arch]}-")
+        if asm:
+            command.append("ASM=1")
         run = subprocess.run(command, cwd=TOP, env=os.environ | variables, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{' '.join(command)} {variables}:\n{run.stderr[-4000:]}"
         assert run.stderr == "", f"{' '.join(command)} {variables} is not silent:\n{run.stderr[-4000:]}"

@@ -1,11 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The guard's decision on CPUs that are made up from public facts: CPUID words of real families, and systems that hide or do not enable what
+ * The guard's decision on CPUs that are made up from public facts: CPUID words and AT_HWCAP of real families, and systems that hide or do not enable what
  * the CPU has. */
 #include <string.h>
 
 #include "../src/config/isa_table.h"
 #include "../src/core/isa_check.h"
 #include "harness.h"
+
+static void check_best(const char *name, ml_cpu_facts facts, const char *expected) {
+  const char *best = ml_isa_best(&facts);
+  if (expected == NULL) {
+    CHECK(best == NULL, "%s: best build is %s, expected none", name, best);
+    return;
+  }
+  CHECK(best != NULL && strcmp(best, expected) == 0, "%s: best build is %s, expected %s", name, best != NULL ? best : "none", expected);
+}
+
+static void check_sentence(const char *name, ml_cpu_facts facts, const char *isa, uint32_t required, const char *expected) {
+  ml_error err;
+  ml_status status = ml_isa_decide(&facts, isa, required, &err);
+  if (expected == NULL) {
+    CHECK(status == ML_OK && err.text[0] == '\0', "%s: %d \"%s\"", name, status, err.text);
+    return;
+  }
+  CHECK(status == ML_E_ISA && err.status == ML_E_ISA, "%s: status %d", name, status);
+  CHECK(strcmp(err.text, expected) == 0, "%s:\n  found    \"%s\"\n  expected \"%s\"", name, err.text, expected);
+  CHECK(ml_isa_decide(&facts, isa, required, NULL) == ML_E_ISA, "%s: without a place for the text", name);
+}
+
+#if defined(__x86_64__)
 
 /* CPUID.1:ECX */
 #define SSE3 (1u << 0)
@@ -39,11 +62,6 @@ static ml_cpu_facts cpu(uint32_t ecx1, uint32_t ebx7, uint32_t ecx7, uint32_t ea
   return f;
 }
 
-static void check_best(const char *name, ml_cpu_facts facts, const char *expected) {
-  const char *best = ml_isa_best(&facts);
-  CHECK(best != NULL && strcmp(best, expected) == 0, "%s: best build is %s, expected %s", name, best != NULL ? best : "none", expected);
-}
-
 static void test_families(void) {
   ml_cpu_facts old = cpu(SSE3, 0, 0, 0, 0);
   old.max_leaf = 1;
@@ -68,6 +86,10 @@ static void test_state(void) {
   check_best("XCR0 3: SSE only", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 3), "sse41");
   check_best("XCR0 7: no AVX-512 state", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 7), "avx2");
   check_best("XCR0 7 with AVX-VNNI", cpu(HASWELL, ebx7, AVX512_VNNI, AVX_VNNI, 7), "avxvnni");
+  check_best("XCR0 a7: one part of AVX-512 state is missing", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 0xa7), "avx2");
+  check_best("XCR0 87: two are missing", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 0x87), "avx2");
+  check_best("XCR0 c7", cpu(HASWELL, ebx7, AVX512_VNNI, AVX_VNNI, 0xc7), "avxvnni");
+  check_best("XCR0 e3: AVX-512 without AVX state", cpu(HASWELL, ebx7, AVX512_VNNI, 0, 0xe3), "sse41");
   check_best("XCR0 e7", cpu(HASWELL, ebx7, AVX512_VNNI, 0, ALL_STATE), "avx512vnni");
   check_best("no OSXSAVE, junk in XCR0", cpu(HASWELL & ~OSXSAVE, ebx7, AVX512_VNNI, AVX_VNNI, ~(uint64_t)0), "sse41");
 }
@@ -85,18 +107,6 @@ static void test_leaf_bounds(void) {
   check_best("no leaf 1", f, "sse2");
 }
 
-static void check_sentence(const char *name, ml_cpu_facts facts, const char *isa, uint32_t required, const char *expected) {
-  ml_error err;
-  ml_status status = ml_isa_decide(&facts, isa, required, &err);
-  if (expected == NULL) {
-    CHECK(status == ML_OK && err.text[0] == '\0', "%s: %d \"%s\"", name, status, err.text);
-    return;
-  }
-  CHECK(status == ML_E_ISA && err.status == ML_E_ISA, "%s: status %d", name, status);
-  CHECK(strcmp(err.text, expected) == 0, "%s:\n  found    \"%s\"\n  expected \"%s\"", name, err.text, expected);
-  CHECK(ml_isa_decide(&facts, isa, required, NULL) == ML_E_ISA, "%s: without a place for the text", name);
-}
-
 static void test_sentences(void) {
   const uint32_t avx2 = ML_CPU_SSE3 | ML_CPU_SSSE3 | ML_CPU_SSE4_1 | ML_CPU_SSE4_2 | ML_CPU_POPCNT | ML_CPU_AVX | ML_CPU_AVX2 | ML_CPU_FMA;
   check_sentence("Penryn", cpu(SSE3 | SSSE3 | SSE41, 0, 0, 0, 0), "avx2", avx2,
@@ -112,6 +122,70 @@ static void test_sentences(void) {
   check_sentence("anything", cpu(0, 0, 0, 0, 0), "sse2", 0, NULL);
 }
 
+#else
+
+static ml_cpu_facts cpu(uint32_t hwcap) {
+  ml_cpu_facts f = {0};
+  f.word[ML_WORD_HWCAP] = hwcap;
+  return f;
+}
+
+#if defined(__aarch64__)
+
+/* AT_HWCAP: fp, asimd, aes, pmull, sha1, sha2, crc32, cpuid; and what Armv8.2 adds: atomics, fphp, asimdhp, asimdrdm. */
+#define ARMV8 0x8fbu
+#define ARMV8_2 (ARMV8 | 1u << 8 | 1u << 9 | 1u << 10 | 1u << 12)
+#define DOTPROD (1u << 20)
+#define SVE (1u << 22)
+
+static void test_families(void) {
+  check_best("Cortex-A53, A72", cpu(ARMV8), "neon");
+  check_best("Cortex-A76, Neoverse N1, Apple M1", cpu(ARMV8_2 | DOTPROD), "neon_dotprod");
+  check_best("A64FX: SVE without dot product", cpu(ARMV8_2 | SVE), "sve");
+  check_best("Neoverse V1", cpu(ARMV8_2 | DOTPROD | SVE), "sve");
+  check_best("SVE whose half-precision arithmetic is hidden", cpu((ARMV8_2 & ~(1u << 9)) | DOTPROD | SVE), "neon_dotprod");
+  check_best("dot product without atomics", cpu(ARMV8 | DOTPROD), "neon");
+  check_best("no Advanced SIMD", cpu(1), NULL);
+}
+
+static void test_sentences(void) {
+  const uint32_t dotprod = ML_CPU_ASIMD | ML_CPU_LSE | ML_CPU_CRC32 | ML_CPU_RDM | ML_CPU_DOTPROD;
+  check_sentence(
+      "Cortex-A72", cpu(ARMV8), "neon_dotprod", dotprod,
+      "this is the neon_dotprod build of legacyml, and this CPU lacks LSE atomics, rounding multiply-accumulate (RDM), dot product "
+      "(SDOT); install legacyml-neon instead (conda install legacyml-neon)");
+  check_sentence("A64FX", cpu(ARMV8_2 | SVE), "neon_dotprod", dotprod,
+                 "this is the neon_dotprod build of legacyml, and this CPU lacks dot product (SDOT); install legacyml-sve instead (conda "
+                 "install legacyml-sve)");
+  check_sentence("Cortex-A76", cpu(ARMV8_2 | DOTPROD), "neon_dotprod", dotprod, NULL);
+}
+
+#else
+
+/* AT_HWCAP: half, thumb, fastmult, vfp, edsp, tls; vfpv3 */
+#define ARMV7 0x80d6u
+#define VFPV3 (1u << 13)
+#define NEON (1u << 12)
+
+static void test_families(void) {
+  check_best("Cortex-A8, A9", cpu(ARMV7 | VFPV3 | NEON), "neon");
+  check_best("Tegra 2", cpu(ARMV7 | VFPV3 | 1u << 14), "scalar");
+  check_best("ARM1176: VFPv2", cpu(ARMV7), NULL);
+}
+
+static void test_sentences(void) {
+  const uint32_t neon = ML_CPU_VFPV3 | ML_CPU_NEON;
+  check_sentence(
+      "Tegra 2", cpu(ARMV7 | VFPV3 | 1u << 14), "neon", neon,
+      "this is the neon build of legacyml, and this CPU lacks NEON; install legacyml-scalar instead (conda install legacyml-scalar)");
+  check_sentence("ARM1176", cpu(ARMV7), "neon", neon,
+                 "this is the neon build of legacyml, and this CPU lacks VFPv3, NEON; no build of legacyml runs on it");
+  check_sentence("Cortex-A9", cpu(ARMV7 | VFPV3 | NEON), "neon", neon, NULL);
+}
+
+#endif
+#endif
+
 /* What the compiler was allowed to use is what the registry says this build needs: no more, or the guard would let a CPU in that lacks it;
  * no less, or the build is slower than its name. */
 static void test_registry(void) {
@@ -123,7 +197,8 @@ static void test_registry(void) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (strcmp(rows[i].name, ml_build_isa) == 0) {
       found = 1;
-      CHECK(rows[i].features == ml_build_required, "%s requires %#x, the registry says %#x", ml_build_isa, ml_build_required, rows[i].features);
+      CHECK(rows[i].features == ml_build_required, "%s requires %#x, the registry says %#x", ml_build_isa, ml_build_required,
+            rows[i].features);
     }
   }
   CHECK(found, "%s is not in the registry", ml_build_isa);
@@ -132,8 +207,10 @@ static void test_registry(void) {
 int main(int argc, char **argv) {
   harness_start(argc, argv);
   test_families();
+#if defined(__x86_64__)
   test_state();
   test_leaf_bounds();
+#endif
   test_sentences();
   test_registry();
   return harness_finish();

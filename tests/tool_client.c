@@ -21,11 +21,34 @@ static void set_mode(uint32_t mode) {
 
 #define STANDARD_MODE 0x1F80u
 #define HOSTILE_MODE 0xFFC0u /* flush to zero, denormals are zero, round toward zero; exceptions masked */
+#define STATUS_FLAGS 0x3Fu   /* exceptions that were seen: not part of the mode */
 #else
-#error "written for x86-64"
-#endif
+#define STANDARD_MODE 0u
+#define HOSTILE_MODE 0x3C00000u /* flush to zero, default NaN, round toward zero */
+#if defined(__aarch64__)
+#define STATUS_FLAGS 0u
+static uint32_t get_mode(void) {
+  uint64_t mode;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+  return (uint32_t)mode;
+}
 
-#define STATUS_FLAGS 0x3Fu /* exceptions that were seen: not part of the mode */
+static void set_mode(uint32_t mode) {
+  __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)mode));
+}
+#else
+#define STATUS_FLAGS 0xF800009Fu /* results of comparisons, exceptions */
+static uint32_t get_mode(void) {
+  uint32_t mode;
+  __asm__ volatile("vmrs %0, fpscr" : "=r"(mode));
+  return mode;
+}
+
+static void set_mode(uint32_t mode) {
+  __asm__ volatile("vmsr fpscr, %0" : : "r"(mode));
+}
+#endif
+#endif
 
 static int modes_changed;
 

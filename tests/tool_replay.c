@@ -23,7 +23,7 @@ static uint64_t random_number(void) {
 typedef struct {
   int is_model;
   int32_t vocab;
-  char path[64]; /* where the damaged copy is written */
+  char path[64];   /* where the damaged copy is written */
   long counts[16]; /* results by status */
   long failed;
 } replay;
@@ -123,8 +123,8 @@ int main(int argc, char **argv) {
     state = strtoull(argv[arguments + 1], NULL, 10) | 1;
   }
   printf("seed %llu\n", (unsigned long long)state);
-  snprintf(r.path, sizeof r.path, "%s/replay.%ld", getenv("TMPDIR") != NULL && strlen(getenv("TMPDIR")) < 32 ? getenv("TMPDIR") : "/dev/shm",
-           (long)getpid());
+  snprintf(r.path, sizeof r.path, "%s/replay.%ld",
+           getenv("TMPDIR") != NULL && strlen(getenv("TMPDIR")) < 32 ? getenv("TMPDIR") : "/dev/shm", (long)getpid());
 
   FILE *file = fopen(argv[2], "rb");
   static unsigned char bytes[1 << 22];
@@ -146,13 +146,13 @@ int main(int argc, char **argv) {
     try_copy(&r, bytes, cut);
   }
   for (int i = 0; i < 100 && size > 4096; i++, tried++) {
-    try_copy(&r, bytes, 4096 + random_number() % (size - 4096));
+    try_copy(&r, bytes, 4096 + (size_t)(random_number() % (size - 4096)));
   }
   /* The container's header has 64 bytes, its byte table 1,024 more. */
   size_t header = r.is_model ? 256 : 64 + 1024 + 64;
   for (int i = 0; i < 2500; i++, tried++) {
     size_t range = i < 1000 ? 64 : i < 2000 ? header : size;
-    size_t at = random_number() % range;
+    size_t at = (size_t)(random_number() % range);
     unsigned char before = bytes[at];
     bytes[at] = (unsigned char)(before + 1 + random_number() % 255);
     try_copy(&r, bytes, size);
