@@ -112,7 +112,8 @@ def isa(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """build(isa, threads="pthread", cc=None, cflags=None, ldflags=None, debug=0, target="tests", arch=HOST) -> folder.
+    """build(isa, threads="pthread", cc=None, cflags=None, ldflags=None, debug=0, target="tests", arch=HOST,
+    asm=0, programs=()) -> folder; programs are test programs to build beside the target.
 
     The folder has ml_run, ml_bench, liblegacyml.a, liblegacyml.so, libmlkernels.so and the C test programs. The plain build is the
     one of the checkout, build/<isa>; others lie beside it under a name made from their options, and are kept. Fails on any
@@ -131,10 +132,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         target: str = "tests",
         arch: str = HOST,
         asm: int = 0,
+        programs: tuple[str, ...] = (),
     ) -> Path:
         key = (isa, threads, cc, cflags, ldflags, cppflags, debug, arch, asm)
-        if (key, target) in done:
-            return done[key, target]
+        if (key, target, programs) in done:
+            return done[key, target, programs]
         plain = key == (isa, "pthread", None, None, None, None, 0, arch, 0)
         name = isa if plain else f"{isa}-{hashlib.sha256(repr(key).encode()).hexdigest()[:10]}"
         if arch in FOREIGN:
@@ -142,6 +144,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         folder = TOP / "build" / name
         variables = {"CFLAGS": cflags or "", "LDFLAGS": ldflags or "", "CPPFLAGS": cppflags or ""}
         command = ["make", "-j2", f"ISA={isa}", f"THREADS={threads}", f"DEBUG={debug}", f"BUILD=build/{name}", target]
+        command += [f"build/{name}/{program}" for program in programs]
         if cc:
             command.append(f"CC={cc}")
         if arch in FOREIGN:
@@ -151,7 +154,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         run = subprocess.run(command, cwd=TOP, env=os.environ | variables, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{' '.join(command)} {variables}:\n{run.stderr[-4000:]}"
         assert run.stderr == "", f"{' '.join(command)} {variables} is not silent:\n{run.stderr[-4000:]}"
-        done[key, target] = folder
+        done[key, target, programs] = folder
         return folder
 
     return make

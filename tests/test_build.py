@@ -6,36 +6,117 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
-from conftest import NATIVE_ISAS, TOP
+from conftest import FOREIGN, HOST, TOP, in_row, isas, need
 
 HOSTILE = ("-march=native -O3", "-mavx2 -mfma", "-Ofast")
+LTO = "-flto=auto"
 VARIANTS = [
-    *(dict(cc=cc, threads=threads, debug=debug) for cc in (None, "clang") for threads in ("pthread", "1") for debug in (0, 1)),
-    *(dict(cc=cc, cflags=cflags) for cc in (None, "clang") for cflags in HOSTILE),
+    *(dict(cc=cc, threads=threads, debug=debug) for cc in (None, "clang") for threads, debug in (("pthread", 0), ("1", 1))),
+    *(dict(threads=threads, debug=debug) for threads, debug in (("pthread", 1), ("1", 0))),
+    *(dict(cflags=cflags) for cflags in HOSTILE),
+    *(dict(cc="clang", cflags=cflags) for cflags in ("-march=native -Ofast", "-mavx2 -mfma")),
+    dict(cflags=LTO, ldflags=LTO),
 ]
+ALL = [(arch, isa) for arch in (HOST, *FOREIGN) for isa in isas(arch)]
+BUILDS = [(arch, isa, options) for arch, isa in ALL for options in VARIANTS if arch == HOST or "cc" not in options or options["cc"] is None]
 
-# First letters of instructions beyond SSE2 that have no VEX prefix: SSE3, SSSE3, SSE4.1, SSE4.2, POPCNT, LZCNT, MOVBE, BMI.
-BEYOND_SSE2 = re.compile(
-    r"^(addsub|haddp|hsubp|lddqu|movddup|movs[hl]dup|fisttp|p(abs[bwd]|sign|shufb|hadd|hsub|maddubsw|mulhrsw|alignr)|"
-    r"p(blend|mulld|muldq|min[su][bd]$|minuw|min?sd|max(sb|sd|ud|uw)|extr[bdq]|insr[bdq]|test|movzx|movsx|cmpeqq|ackusdw)|blendp|blendv|"
-    r"round[ps][sd]|dpp|insertps|extractps|movntdqa|mpsadbw|phminposuw|pcmp[ei]str|pcmpgtq|crc32|popcnt|lzcnt|tzcnt|movbe|andn$|bextr|"
-    r"bls|bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx|aes|pclmul|sha)"
-)
-VEX = re.compile(r"^v(?!err|erw|mcall|mload|mresume|mxo)[a-z0-9]+")
-FUSED = re.compile(r"^vfn?m(add|sub)")
+# Instruction classes by architecture: patterns of a whole line of disassembly, mnemonic first.
+CLASSES = {
+    "x86_64": {
+        "VEX": r"(\{vex\} )?v(?!err|erw|mcall|mload|mresume|mxo)[a-z0-9]+",
+        # SSE3, SSSE3, SSE4.1
+        "SSE4.1": r"(addsub|haddp|hsubp|lddqu|movddup|movs[hl]dup|fisttp|p(abs[bwd]|sign|shufb|hadd|hsub|maddubsw|mulhrsw|alignr)|"
+        r"p(blend|mulld|muldq|min[su][bd]\b|minuw|min?sd|max(sb|sd|ud|uw)|extr[bdq]|insr[bdq]|test|movzx|movsx|cmpeqq|ackusdw)|"
+        r"blendp|blendv|round[ps][sd]|dpp|insertps|extractps|movntdqa|mpsadbw|phminposuw)",
+        "SSE4.2": r"pcmp[ei]str|pcmpgtq|crc32|popcnt|aes|pclmul|sha",
+        "BMI": r"lzcnt|tzcnt|movbe|andn\b|bextr|bls[ir]|blsmsk|bzhi|mulx|pdep|pext\b|rorx|sarx|shlx|shrx",
+        "F16C": r"vcvtph2ps|vcvtps2ph",
+        "EVEX": r".*(%[xyz]mm(1[6-9]|2\d|3[01])|%zmm|%k[0-7]\b)|vpdpbusd|vmovdq[ua](8|16|32|64)",
+        "AVX-VNNI": r"\{vex\} vpdp",
+        # DQ, CD, VBMI, VBMI2, IFMA, BITALG, BF16, GFNI
+        "other AVX-512": r"vpmullq|vcvtt?p[sd]2u?qq|vcvtu?qq2p|v(extract|insert)[if](64x2|32x8)|vbroadcast[if](32x2|64x2|32x8)|"
+        r"vfpclass|vrange|vreduce|vpmov[dq]2m|vpmovm2[dq]|v(and|andn|or|xor)p[sd] .*%zmm|kmovb|vpconflict|vplzcnt|vpbroadcastm|"
+        r"vperm(b|i2b|t2b)\b|vpmultishift|vp(compress|expand)[bw]|vpsh[lr]d|vpopcnt|vdpbf16|vcvtne|v?gf2p8|vpmadd52",
+        "fused": r"vfn?m(add|sub)",
+    },
+    "aarch64": {
+        "LSE": r"(ld|st)(add|clr|eor|set|smax|smin|umax|umin)(a|l|al)?(b|h)?\s|cas|swp",
+        "half": r"f\w+\s.*\b(h\d+|[vz]\d+\.[48]?h)\b",
+        "SDOT": r"[su]dot\s+v",
+        "SVE": r".*\b(z\d+\.|p\d+[./]|\{z\d)|(cnt|inc|dec)[bhwd]\b|whilel|ptrue",
+        "CRC32 or RDM": r"crc32|sqrdml",
+        "fused": r"fn?m(add|sub)\b|fml[as]|fmad|fmsb|fnm(la|ls|ad|sb)|bfmla|bfdot|fcmla",
+    },
+    "armv7": {
+        "fused": r"vfn?m[as]",
+        "half": r"vcvt[bt]?.*\.f16|v\w+\.f16",
+        "division": r"[su]div",
+        "ARMv8": r"vrint|vsel|v(max|min)nm|vcvt[anpm]\.|crc32|(lda|stl)(b|h|exb?|exh|exd)?\s",
+        "NEON": r"v\w+(\.\w+)*\s.*\b(q\d+|d(1[6-9]|2\d|3[01]))\b|v\w+\.[isup](8|16|32|64)\s+d",
+    },
+}
+FORBIDDEN = {
+    ("x86_64", "scalar"): "VEX, SSE4.1, SSE4.2, BMI",
+    ("x86_64", "sse2"): "VEX, SSE4.1, SSE4.2, BMI",
+    ("x86_64", "sse41"): "VEX, SSE4.2, BMI",
+    ("x86_64", "avx2"): "EVEX, BMI, F16C, AVX-VNNI, fused",
+    ("x86_64", "avxvnni"): "EVEX, BMI, F16C, fused",
+    ("x86_64", "avx512vnni"): "AVX-VNNI, other AVX-512, BMI, fused",
+    ("aarch64", "scalar"): "LSE, half, SDOT, SVE, CRC32 or RDM, fused",
+    ("aarch64", "neon"): "LSE, half, SDOT, SVE, CRC32 or RDM, fused",
+    ("aarch64", "neon_dotprod"): "half, SVE, fused",
+    ("aarch64", "sve"): "half, SDOT, fused",
+    ("armv7", "scalar"): "fused, half, division, ARMv8, NEON",
+    ("armv7", "neon"): "fused, half, division, ARMv8",
+}
+# What a build exists for; a debug build has it too, spread over functions.
+REQUIRED = {
+    ("x86_64", "sse2"): ["pmaddwd"],
+    ("x86_64", "sse41"): ["pmaddubsw", "psignb"],
+    ("x86_64", "avx2"): ["vpmaddubsw .*%ymm", "vpsignb"],
+    ("x86_64", "avxvnni"): [r"\{vex\} vpdpbusd .*%ymm"],
+    ("x86_64", "avx512vnni"): ["vpdpbusd .*%zmm"],
+    ("aarch64", "neon"): [r"smull\s+v\d+\.8h", r"smlal2?\s+v\d+\.8h", r"saddlp|sadalp"],
+    ("aarch64", "neon_dotprod"): [r"sdot\s+v"],
+    ("aarch64", "sve"): [r"sdot\s+z\d+\.s, z\d+\.b"],
+    ("armv7", "neon"): [r"vmull\.s8\s+q", r"vpadal\.s16"],
+}
 
 
-def instructions(file: Path) -> list[str]:
-    """The mnemonic of every instruction, with its operands behind it."""
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", file], capture_output=True, text=True, check=True).stdout
+@cache
+def instructions(file: Path, arch: str) -> list[str]:
+    """The lines of disassembly: mnemonic, then operands."""
+    objdump = f"{FOREIGN[arch]}-objdump" if arch in FOREIGN else "objdump"
+    text = subprocess.run([objdump, "-d", "--no-show-raw-insn", file], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^ +[0-9a-f]+:\t(.*)$", text, re.MULTILINE)
-    assert len(found) > 20, file
+    assert len(found) > 5, file
     return found
+
+
+@cache
+def has_evex(file: Path) -> bool:
+    """By the encoding itself, which the text does not always show: the prefix 62."""
+    text = subprocess.run(["objdump", "-d", "-w", file], capture_output=True, text=True, check=True).stdout
+    return re.search(r"^ +[0-9a-f]+:\t62 ", text, re.MULTILINE) is not None
+
+
+def classes(arch: str, isa: str) -> dict[str, re.Pattern[str]]:
+    """What a build of the ISA must not contain."""
+    return {name: re.compile(CLASSES[arch][name]) for name in FORBIDDEN[arch, isa].split(", ")}
+
+
+def check_classes(file: Path, arch: str, isa: str) -> None:
+    for name, pattern in classes(arch, isa).items():
+        found = [line for line in instructions(file, arch) if pattern.match(line)]
+        assert not found, f"{file}: {name}: {found[:5]}"
+    if arch == "x86_64":
+        assert has_evex(file) == (isa == "avx512vnni"), file
 
 
 def products(folder: Path) -> list[Path]:
@@ -48,57 +129,124 @@ def baseline_objects(folder: Path) -> list[Path]:
     return [folder / f"obj/src/{name}.o" for name in names]
 
 
-@pytest.mark.parametrize("isa", NATIVE_ISAS)
-@pytest.mark.parametrize("options", VARIANTS, ids=lambda o: " ".join(str(v) for v in o.values()))
-def test_variant(isa: str, options: dict, build: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("arch, isa, options", BUILDS, ids=lambda o: " ".join(str(v) for v in o.values()) if isinstance(o, dict) else o)
+def test_variant(arch: str, isa: str, options: dict, build: Callable[..., Path], request: pytest.FixtureRequest) -> None:
     """Builds without a line of output (the fixture fails otherwise), and contains the instructions of its ISA only."""
-    folder = build(isa, **options)
+    in_row(request, arch, isa, options.get("cc"), "disassembled")
+    need(arch, emulated=False)
+    folder = build(isa, arch=arch, target="all", programs=("tool_client",), **options)
     for product in products(folder):
-        code = instructions(product)
-        assert not [i for i in code if FUSED.match(i)], f"{product}: fused multiply-add"
-        if isa == "avx2":
-            assert not [i for i in code if re.search(r"%[xyz]mm(1[6-9]|2\d|3[01])|%zmm|%k[0-7]\b", i)], f"{product}: EVEX"
-        else:
-            assert not [i for i in code if VEX.match(i)], f"{product}: VEX"
-            assert not [i for i in code if BEYOND_SSE2.match(i.split()[0])], f"{product}: beyond SSE2"
+        check_classes(product, arch, isa)
     for file in baseline_objects(folder):
-        code = instructions(file)
-        assert not [i for i in code if VEX.match(i) or BEYOND_SSE2.match(i.split()[0])], f"{file}: beyond the baseline"
-    if isa == "avx2" and not options.get("debug"):
-        assert any(i.startswith("vpmaddubsw") for i in instructions(folder / "ml_run"))
-    if isa == "sse2":
-        assert any(i.startswith("pmaddwd") for i in instructions(folder / "ml_run"))
-    mode = subprocess.run([folder / "tool_client", "mode"], capture_output=True, text=True, check=False) if isa != "avx2" else None
-    assert mode is None or mode.stdout == "0x1f80\n", "a start-up routine changed the floating-point mode"
+        check_classes(file, arch, "scalar")
+    if not options.get("debug"):
+        for pattern in REQUIRED.get((arch, isa), []):
+            assert any(re.match(pattern, line) for line in instructions(folder / "ml_run", arch)), pattern
+    if arch == HOST and isa in ("scalar", "sse2"):
+        mode = subprocess.run([folder / "tool_client", "mode"], capture_output=True, text=True, check=False)
+        assert mode.stdout == "0x1f80\n", "a start-up routine changed the floating-point mode"
     for product in [*products(folder), folder / "tool_client"]:
         assert "set_fast_math" not in subprocess.run(["nm", product], capture_output=True, text=True, check=True).stdout
 
 
-def test_disassembly_notices(tmp_path: Path) -> None:
-    """The patterns find what they are for."""
-    for flags, source, pattern in (
-        ("-mavx2", "#include <immintrin.h>\nvoid f(float*p){_mm256_storeu_ps(p,_mm256_add_ps(_mm256_loadu_ps(p),_mm256_loadu_ps(p)));}", VEX),
-        ("-mfma", "float f(float a,float b,float c){return __builtin_fmaf(a,b,c);}", FUSED),
-        ("-mssse3", "#include <immintrin.h>\n__m128i f(__m128i a){return _mm_abs_epi8(a);}", BEYOND_SSE2),
-        ("-mpopcnt", "int f(unsigned a){return __builtin_popcount(a);}", BEYOND_SSE2),
-    ):
-        object_file = tmp_path / "f.o"
-        subprocess.run(["gcc", "-O2", *flags.split(), "-x", "c", "-c", "-", "-o", object_file], input=source, text=True, check=True)
-        text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", object_file], capture_output=True, text=True, check=True).stdout
-        assert any(pattern.match(i) for i in re.findall(r"^ +[0-9a-f]+:\t(.*)$", text, re.MULTILINE)), flags
+@pytest.mark.parametrize("arch, isa", ALL)
+@pytest.mark.parametrize("options", [{}, dict(cflags=LTO, ldflags=LTO)], ids=["", "lto"])
+def test_nothing_of_the_isa_before_the_verdict(
+    arch: str, isa: str, options: dict, build: Callable[..., Path], request: pytest.FixtureRequest
+) -> None:
+    """Everything that can be reached from the program's start without going through what the guard protects is baseline code."""
+    in_row(request, arch, isa, None, "disassembled")
+    need(arch, emulated=False)
+    program = build(isa, arch=arch, target="all", programs=("tool_client",) if options else (), **options) / "ml_run"
+    objdump = f"{FOREIGN[arch]}-objdump" if arch in FOREIGN else "objdump"
+    text = subprocess.run([objdump, "-d", "--no-show-raw-insn", program], capture_output=True, text=True, check=True).stdout
+    functions = {}
+    for name, body in re.findall(r"^[0-9a-f]+ <([\w.@]+)>:\n((?:.+\n)*)", text, re.MULTILINE):
+        functions[name] = re.findall(r"^ +[0-9a-f]+:\t(.*)$", body, re.MULTILINE)
+    seen: set[str] = set()
+    # The initialisers that the linker collects, and main; ml_main and everything called mli_ run after the verdict.
+    waiting = [name for name in functions if name in ("_start", "main", "_init", "_fini") or "GLOBAL__" in name or "frame_dummy" in name]
+    assert "main" in waiting
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name == "ml_main" or name.startswith("mli_") or name not in functions:
+            continue
+        seen.add(name)
+        for line in functions[name]:
+            # Calls, jumps, and on x86 functions whose address is taken; elsewhere an address is shown as that of its page.
+            if re.match(r"call|j\w+ |lea |blx?\b|b(\.\w+|eq|ne|cs|cc|mi|pl|hi|ls|ge|lt|gt|le)?\s|cbn?z|tbn?z", line):
+                waiting += re.findall(r"<([\w.@]+?)(?:\+0x[0-9a-f]+)?>", line)
+    assert {"main", "ml_isa_check", "ml_isa_decide", "ml_cpu_read"} <= seen, seen
+    assert not any(name.startswith("ml_k_") for name in seen)
+    for name, pattern in classes(arch, "scalar").items():
+        found = [(function, line) for function in seen for line in functions[function] if pattern.match(line)]
+        assert not found, f"{name}: {found[:5]}"
+    initialisers = subprocess.run([objdump, "-h", program], capture_output=True, text=True, check=True).stdout
+    size = re.search(r"\.init_array\s+([0-9a-f]+)", initialisers)
+    assert size and int(size[1], 16) == (4 if arch == "armv7" else 8), "a constructor beside the C library's"
 
 
-@pytest.mark.parametrize("isa", NATIVE_ISAS)
-def test_elf(isa: str, build: Callable[..., Path]) -> None:
-    folder = build(isa)
+# A line of C for every class, with the flags that allow it.
+SAMPLES = [
+    ("x86_64", "VEX", "-mavx2", "#include <immintrin.h>\nvoid f(float*p){_mm256_storeu_ps(p,_mm256_add_ps(_mm256_loadu_ps(p),_mm256_loadu_ps(p)));}"),
+    ("x86_64", "fused", "-mfma", "float f(float a,float b,float c){return __builtin_fmaf(a,b,c);}"),
+    ("x86_64", "SSE4.1", "-mssse3", "#include <immintrin.h>\n__m128i f(__m128i a){return _mm_abs_epi8(a);}"),
+    ("x86_64", "SSE4.2", "-mpopcnt", "int f(unsigned a){return __builtin_popcount(a);}"),
+    ("x86_64", "BMI", "-mbmi2", "unsigned f(unsigned a,int b){return a<<b;}"),
+    ("x86_64", "F16C", "-mf16c", "#include <immintrin.h>\n__m128 f(__m128i a){return _mm_cvtph_ps(a);}"),
+    ("x86_64", "EVEX", "-mavx512f", "#include <immintrin.h>\n__m512 f(__m512 a){return _mm512_add_ps(a,a);}"),
+    ("x86_64", "EVEX", "-mavx512vnni -mavx512vl", "#include <immintrin.h>\n__m256i f(__m256i a){return _mm256_dpbusd_epi32(a,a,a);}"),
+    ("x86_64", "AVX-VNNI", "-mavxvnni", "#include <immintrin.h>\n__m256i f(__m256i a){return _mm256_dpbusd_avx_epi32(a,a,a);}"),
+    ("x86_64", "other AVX-512", "-mavx512dq", "#include <immintrin.h>\n__m512i f(__m512i a){return _mm512_mullo_epi64(a,a);}"),
+    ("aarch64", "LSE", "-march=armv8.1-a", "#include <stdatomic.h>\nint f(atomic_int*p){return atomic_fetch_add(p,1);}"),
+    ("aarch64", "half", "-march=armv8.2-a+fp16", "__fp16 f(__fp16 a,__fp16 b){return a*b;}"),
+    ("aarch64", "SDOT", "-march=armv8.2-a+dotprod", "#include <arm_neon.h>\nint32x4_t f(int32x4_t a,int8x16_t b){return vdotq_s32(a,b,b);}"),
+    ("aarch64", "SVE", "-march=armv8.2-a+sve", "#include <arm_sve.h>\nsvint32_t f(svint32_t a,svint8_t b){return svdot(a,b,b);}"),
+    ("aarch64", "CRC32 or RDM", "-march=armv8.1-a", "#include <arm_acle.h>\nunsigned f(unsigned a){return __crc32b(a,1);}"),
+    ("aarch64", "fused", "-ffp-contract=fast", "float f(float a,float b,float c){return a*b+c;}"),
+    ("armv7", "fused", "-mfpu=neon-vfpv4 -ffp-contract=fast", "float f(float a,float b,float c){return a*b+c;}"),
+    ("armv7", "half", "-mfpu=neon-fp16 -mfp16-format=ieee", "float f(__fp16 a){return a;}"),
+    ("armv7", "division", "-march=armv7ve -mfpu=vfpv4-d16", "int f(int a,int b){return a/b;}"),
+    ("armv7", "ARMv8", "-march=armv8-a -mfpu=fp-armv8 -fno-trapping-math", "double f(double a){return __builtin_floor(a);}"),
+    ("armv7", "NEON", "-mfpu=neon", "#include <arm_neon.h>\nint32x4_t f(int32x4_t a){return vaddq_s32(a,a);}"),
+]
+
+
+@pytest.mark.parametrize("arch, name, flags, source", SAMPLES, ids=lambda part: part if len(part) < 30 else "")
+def test_disassembly_notices(arch: str, name: str, flags: str, source: str, tmp_path: Path) -> None:
+    """Each pattern finds what it is for."""
+    need(arch, emulated=False)
+    prefix = f"{FOREIGN[arch]}-" if arch in FOREIGN else ""
+    file = tmp_path / "f.o"
+    subprocess.run([f"{prefix}gcc", "-O2", *flags.split(), "-x", "c", "-c", "-", "-o", file], input=source, text=True, check=True)
+    text = subprocess.run([f"{prefix}objdump", "-d", "--no-show-raw-insn", file], capture_output=True, text=True, check=True).stdout
+    assert any(re.match(CLASSES[arch][name], line) for line in re.findall(r"^ +[0-9a-f]+:\t(.*)$", text, re.MULTILINE)), text
+    assert {(a, n) for a, n, _, _ in SAMPLES} == {(a, n) for a in CLASSES for n in CLASSES[a]}
+
+
+@pytest.mark.parametrize("arch, isa", ALL)
+def test_elf(arch: str, isa: str, build: Callable[..., Path], request: pytest.FixtureRequest) -> None:
+    in_row(request, arch, isa, None, "disassembled")
+    need(arch, emulated=False)
+    folder = build(isa, arch=arch)
+    loaders = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1", "armv7": "ld-linux-armhf.so.3"}
+
+    def readelf(option: str, file: Path) -> str:
+        return subprocess.run(["readelf", "-W", option, file], capture_output=True, text=True, check=True).stdout
+
     for product in products(folder):
-        text = subprocess.run(["objdump", "-p", product], capture_output=True, text=True, check=True).stdout
-        needed = set(re.findall(r"NEEDED +(\S+)", text))
-        assert "libc.so.6" in needed and needed <= {"libc.so.6", "ld-linux-x86-64.so.2"}, needed
+        text = readelf("-d", product)
+        needed = set(re.findall(r"NEEDED.*\[(.+)\]", text))
+        assert "libc.so.6" in needed and needed <= {"libc.so.6", loaders[arch]}, needed
         assert "TEXTREL" not in text
-        stack = re.search(r"STACK off.*\n.*flags (\S+)", text)
-        assert stack and stack[1] == "rw-"
-    assert re.search(r"SONAME +liblegacyml\.so\.0\n", text)
+        stack = re.search(r"GNU_STACK .* (R\w*) +0x", readelf("-l", product))
+        assert stack and stack[1] == "RW"
+        if arch == "armv7":
+            attributes = readelf("-A", product)
+            assert "Tag_CPU_arch: v7\n" in attributes and "Tag_CPU_arch_profile: Application\n" in attributes
+            units = dict(re.findall(r"Tag_(FP_arch|Advanced_SIMD_arch): (.*)", attributes))
+            assert units == ({"FP_arch": "VFPv3-D16"} if isa == "scalar" else {"FP_arch": "VFPv3", "Advanced_SIMD_arch": "NEONv1"})
+    assert re.search(r"SONAME.*\[liblegacyml\.so\.0\]", text)
     symbols = subprocess.run(["nm", "-D", "--defined-only", folder / "liblegacyml.so"], capture_output=True, text=True, check=True).stdout
     exported = {line.split()[-1] for line in symbols.splitlines()}
     header = (TOP / "src/include/legacyml.h").read_text()

@@ -2,13 +2,13 @@
 # Builds of each architecture, best first; their flags; what /proc/cpuinfo must list; the chain of their kernels.
 
 ISAS_x86_64 := avx512vnni avxvnni avx2 sse41 sse2 scalar
-FLAGS_x86_64_avx512vnni := -march=x86-64 -mavx512f -mavx512bw -mavx512vnni -mfma -mf16c -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512cd -mno-avx512dq -mno-avx512vl -mno-avx512vbmi -mno-avx512bf16
+FLAGS_x86_64_avx512vnni := -march=x86-64 -mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512cd -mno-avx512dq -mno-avx512vbmi -mno-avx512bf16
 FLAGS_x86_64_avxvnni := -march=x86-64 -mavx2 -mfma -mavxvnni -mno-f16c -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avx512f -mno-avx512cd -mno-avx512bw -mno-avx512dq -mno-avx512vl -mno-avx512vnni -mno-avx512vbmi -mno-avx512bf16
 FLAGS_x86_64_avx2 := -march=x86-64 -mavx2 -mfma -mno-f16c -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512f -mno-avx512cd -mno-avx512bw -mno-avx512dq -mno-avx512vl -mno-avx512vnni -mno-avx512vbmi -mno-avx512bf16
 FLAGS_x86_64_sse41 := -march=x86-64 -msse4.1 -mno-sse4.2 -mno-popcnt -mno-avx -mno-f16c -mno-fma -mno-avx2 -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512f -mno-avx512cd -mno-avx512bw -mno-avx512dq -mno-avx512vl -mno-avx512vnni -mno-avx512vbmi -mno-avx512bf16
 FLAGS_x86_64_sse2 := -march=x86-64 -msse2 -mno-sse3 -mno-ssse3 -mno-sse4.1 -mno-sse4.2 -mno-popcnt -mno-avx -mno-f16c -mno-fma -mno-avx2 -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512f -mno-avx512cd -mno-avx512bw -mno-avx512dq -mno-avx512vl -mno-avx512vnni -mno-avx512vbmi -mno-avx512bf16
 FLAGS_x86_64_scalar := -march=x86-64 -mno-sse3 -mno-ssse3 -mno-sse4.1 -mno-sse4.2 -mno-popcnt -mno-avx -mno-f16c -mno-fma -mno-avx2 -mno-bmi -mno-bmi2 -mno-lzcnt -mno-movbe -mno-avxvnni -mno-avx512f -mno-avx512cd -mno-avx512bw -mno-avx512dq -mno-avx512vl -mno-avx512vnni -mno-avx512vbmi -mno-avx512bf16
-NEEDS_x86_64_avx512vnni := pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma f16c avx512f avx512bw avx512_vnni
+NEEDS_x86_64_avx512vnni := pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma f16c avx512f avx512bw avx512vl avx512_vnni
 NEEDS_x86_64_avxvnni := pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma avx_vnni
 NEEDS_x86_64_avx2 := pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma
 NEEDS_x86_64_sse41 := pni ssse3 sse4_1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the avx512vnni folder implements. AVX-512 F, BW and VNNI only: no VL, DQ or VBMI. */
+ * What the avx512vnni folder implements. AVX-512 F, BW, VL and VNNI only: no DQ, no VBMI. */
 #ifndef ML_KERNELS_AVX512VNNI_H
 #define ML_KERNELS_AVX512VNNI_H
 
