@@ -82,12 +82,14 @@ def test_golden_logits(row: tuple, random_model: Callable[..., Path], tmp_path: 
         assert found.tobytes() == golden.golden(name).tobytes(), name
 
 
-def test_kernels(row: tuple) -> None:
+@pytest.mark.parametrize("program", sorted(path.stem for path in (TOP / "tests").glob("test_*.c")))
+def test_program(program: str, row: tuple) -> None:
+    """The C tests: kernels, quantizer, attention, sampler, guard."""
     _, run = row
-    result = run("test_kernels")
+    result = run(program)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr
-    passed, failed = result.stdout.splitlines()[-1].split()[0::2]
-    assert (int(failed), int(passed) > 50000) == (0, True), result.stdout
+    passed, failed = map(int, result.stdout.splitlines()[-1].split()[0::2])
+    assert failed == 0 and passed > (50000 if program == "test_kernels" else 5), result.stdout
 
 
 def test_goldens_are_the_mirrors(random_model: Callable[..., Path]) -> None:

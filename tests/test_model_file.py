@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
 import pytest
+
+from conftest import emulate, in_row, need
+from legacyml_convert import mlb
 
 # offset, format, value, status, what the sentence must say
 FAULTS = {
@@ -94,3 +99,40 @@ def test_verify(model: Path, build: Callable[..., Path], tmp_path: Path) -> None
         assert info(build("scalar"), path).returncode == 0
         run = info(build("scalar"), path, "--verify")
         assert run.returncode == 4 and name in run.stderr, run.stderr
+
+
+def sparse_model(path: Path, **fields: int) -> int:
+    """An honest header and as many bytes as it asks for, none of them on the disk; returns the size."""
+    header = mlb.Header(n_layers=1, n_heads=4, n_kv_heads=4, max_seq=16, rope_theta=1e4, norm_eps=1e-5, shared_classifier=1, **fields)
+    size = header.layout()[-1].end
+    with path.open("wb") as stream:
+        stream.write(header.pack())
+        stream.truncate(size)
+    return size
+
+
+@pytest.mark.parametrize("gib, fields", [(2.2, dict(dim=4096, vocab=512500, hidden_dim=64)), (5, dict(dim=8192, vocab=553000, hidden_dim=64))])
+@pytest.mark.parametrize("isa", ["scalar", "neon"])
+def test_files_beyond_32_bits(gib: float, fields: dict, isa: str, build: Callable[..., Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A 32-bit build sees the true size of a large file and says that it cannot hold it; a 64-bit one opens it."""
+    path = tmp_path / "large.mlb"
+    size = sparse_model(path, **fields)
+    assert abs(size / 2**30 - gib) < 0.2
+    assert info(build("scalar"), path).returncode == 0
+    in_row(request, "armv7", isa, None, "qemu cortex-a9")
+    need("armv7")
+    for way in ([], ["--no-mmap"]):
+        run = emulate("armv7", "cortex-a9", build(isa, arch="armv7") / "ml_run", path, "--info", *way)
+        assert run.returncode == 6, run.stderr
+        assert run.stderr == f"ml_run: {path} has {size} bytes, more than this process can map or hold in memory\n"
+
+
+def test_little_address_space(build: Callable[..., Path], tmp_path: Path) -> None:
+    """A 100 MiB model where the process may have 64 MiB."""
+    path = tmp_path / "large.mlb"
+    size = sparse_model(path, dim=1024, vocab=85000, hidden_dim=1024)
+    assert size > 95 << 20
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (64 << 20, 64 << 20))
+    command = [build("scalar") / "ml_run", path, "--info"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limit)
+    assert (run.returncode, run.stderr) == (6, f"ml_run: {path} has {size} bytes, more than this process can map or hold in memory\n")

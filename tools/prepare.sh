@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs what is missing on Debian when run as root; otherwise says what to install.
 #   prepare.sh build   a C compiler, Python with venv
-#   prepare.sh test    also what only the tests need: Clang, emulated CPUs
+#   prepare.sh test    also what only the tests need: Clang, compilers for ARM and Windows, emulated CPUs, wine
 set -eu
 
 missing=
@@ -23,6 +23,14 @@ if [ "${1:-build}" = test ]; then
   need binutils objdump --version
   need qemu-user qemu-x86_64 --version
   need g++ g++ --version
+  need cmake cmake --version
+  need ninja-build ninja --version
+  need gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version
+  need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
+  need gcc-arm-linux-gnueabihf arm-linux-gnueabihf-gcc --version
+  need libc6-dev-armhf-cross test -e /usr/arm-linux-gnueabihf/include/stdio.h
+  need gcc-mingw-w64-x86-64 x86_64-w64-mingw32-gcc --version
+  need wine64 sh -c 'command -v wine64 || command -v wine || test -x /usr/lib/wine/wine64'
 fi
 
 [ -n "$missing" ] || exit 0
