@@ -30,6 +30,7 @@ ML_INLINE int32x4_t four_blocks(const int8_t *w, const activations *x, int b, in
 
 ML_INLINE v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
   sum.low = add_four(sum.low, four_blocks(w, x, b, 4), d + b, x->d + b, 4);
+  FOUR_BLOCKS_ARE_DONE();
   sum.high = add_four(sum.high, four_blocks(w, x, b + 4, 4), d + b + 4, x->d + b + 4, 4);
   return sum;
 }
