@@ -146,7 +146,7 @@ test: tests
 
 test-all: venv
 	tools/prepare.sh test
-	$(VENV)/bin/python -m pytest tests
+	$(VENV)/bin/python -m pytest -n $(or $(JOBS),$(shell nproc)) --dist loadfile tests
 
 # -- Python, demo, installation ------------------------------------------------------------------------------------------------
 venv: $(VENV)/ready

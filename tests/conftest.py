@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -96,9 +97,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     order = [f"{arch} {isa}" for arch in ("x86_64", "aarch64", "armv7", "windows") for isa in isas(arch.replace("windows", "x86_64"))]
     for row in sorted(rows, key=lambda row: (order.index(" ".join(row.split()[:2])), row)):
         entry = rows[row]
+        emulated = [how.removeprefix("qemu ") for how in entry["how"] if how.startswith("qemu ")]
+        ways = [how for how in entry["how"] if not how.startswith("qemu ")] + ([f"qemu ({', '.join(emulated)})"] if emulated else [])
         # A build whose tests were all skipped ran nowhere, whatever they were for.
-        how = ", ".join(entry["how"]) if entry["passed"] + entry["failed"] + entry["error"] else "not at all: " + ", ".join(entry["how"])
-        terminalreporter.write_line(f"{row:{width}}  {entry['passed']:6}  {entry['failed'] + entry['error']:6}  {entry['skipped']:7}  {how}")
+        nowhere = "" if entry["passed"] + entry["failed"] + entry["error"] else "not at all: "
+        counts = f"{entry['passed']:6}  {entry['failed'] + entry['error']:6}  {entry['skipped']:7}"
+        terminalreporter.write_line(f"{row:{width}}  {counts}  {nowhere}{', '.join(ways)}")
 
 
 @pytest.fixture(params=NATIVE_ISAS)
@@ -151,7 +155,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             command.append(f"CROSS={FOREIGN[arch]}-")
         if asm:
             command.append("ASM=1")
-        run = subprocess.run(command, cwd=TOP, env=os.environ | variables, capture_output=True, text=True, check=False)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f".{folder.name}.lock").open("w") as lock:  # tests that run side by side share builds
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            run = subprocess.run(command, cwd=TOP, env=os.environ | variables, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{' '.join(command)} {variables}:\n{run.stderr[-4000:]}"
         assert run.stderr == "", f"{' '.join(command)} {variables} is not silent:\n{run.stderr[-4000:]}"
         done[key, target, programs] = folder

@@ -69,7 +69,8 @@ int main(int argc, char **argv) {
         }
         for (int i = 0; i < HEAD_DIM; i++) {
           double difference = (double)out[h * HEAD_DIM + i] - expected[i] / sum;
-          CHECK(difference < 1e-5 && difference > -1e-5, "%d/%d heads: head %d, element %d is off by %g", heads, kv_heads, h, i, difference);
+          CHECK(difference < 1e-5 && difference > -1e-5, "%d/%d heads: head %d, element %d is off by %g", heads, kv_heads, h, i,
+                difference);
         }
       }
     }

@@ -20,8 +20,9 @@ import struct
 import subprocess
 import time
 import tty
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable, Iterator, Sequence
 
 import pytest
 
@@ -609,13 +610,19 @@ def test_held_text_is_released(ml_run: Path, tmp_path: Path) -> None:
 # -- Ending early -------------------------------------------------------------------------------------------------------------------
 
 
-def start(program: Path, *arguments: object, **options: object) -> subprocess.Popen[bytes]:
-    """Starts the program with SIGINT at its default, as in the foreground of a terminal."""
+@contextmanager
+def start(program: Path, *arguments: object, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts the program with SIGINT at its default, as in the foreground of a terminal; a test that fails does not wait for it."""
     options.setdefault("stdin", subprocess.DEVNULL)
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     restore = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    return subprocess.Popen([program, *map(str, arguments)], preexec_fn=restore, **options)
+    with subprocess.Popen([program, *map(str, arguments)], preexec_fn=restore, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
 
 
 def test_closed_pipe(ml_run: Path, endless: Path) -> None:

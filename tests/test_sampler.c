@@ -110,7 +110,7 @@ static void test_cuts(void) {
     int kept;
     double ends[3]; /* of ids 1, 0, 2 */
   } cases[] = {
-      {0.8f, 2, {0.625, 1.0, 1.0}}, {0.80001f, 3, {0.5, 0.8, 1.0}}, {0.1f, 1, {1.0, 1.0, 1.0}}, {0.0f, 1, {1.0, 1.0, 1.0}},
+      {0.8f, 2, {0.625, 1.0, 1.0}}, {0.80001f, 3, {0.5, 0.8, 1.0}},   {0.1f, 1, {1.0, 1.0, 1.0}}, {0.0f, 1, {1.0, 1.0, 1.0}},
       {0.5f, 1, {1.0, 1.0, 1.0}},   {0.50001f, 2, {0.625, 1.0, 1.0}}, {1.0f, 3, {0.5, 0.8, 1.0}}, {0.79999f, 2, {0.625, 1.0, 1.0}},
   };
   static const int32_t order[3] = {1, 0, 2};
@@ -169,8 +169,8 @@ static void test_temperature(void) {
 static void test_refused(void) {
   static const float logits[3] = {1.0f, 2.0f, 3.0f};
   static const ml_sampling bad[] = {
-      {-1.0f, 1.0f}, {-1e-45f, 1.0f}, {NAN, 1.0f}, {INFINITY, 1.0f}, {1.0f, -0.1f}, {1.0f, 1.00001f}, {1.0f, NAN}, {0.0f, NAN},
-      {0.0f, 2.0f},
+      {-1.0f, 1.0f},    {-1e-45f, 1.0f}, {NAN, 1.0f}, {INFINITY, 1.0f}, {1.0f, -0.1f},
+      {1.0f, 1.00001f}, {1.0f, NAN},     {0.0f, NAN}, {0.0f, 2.0f},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     uint64_t rng = 5;

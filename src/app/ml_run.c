@@ -69,7 +69,7 @@ static int dump_open(logits_dump *dump, const run_options *options, int32_t voca
     }
     snprintf(dump->temporary, size, "%s.%ld.part", path, os_process());
   }
-  dump->file = fopen(dump->temporary != NULL ? dump->temporary : path, "wb");
+  dump->file = os_open(dump->temporary != NULL ? dump->temporary : path, "wb");
   if (dump->file == NULL) {
     return report(ML_E_IO, "%s: cannot be written: %s", path, strerror(errno));
   }
@@ -99,11 +99,11 @@ static int dump_close(logits_dump *dump, int status) {
     if (fclose(dump->file) != 0 && status == 0) {
       status = dump_failed(dump);
     }
-    if (dump->temporary != NULL && status == 0 && rename(dump->temporary, dump->path) != 0) {
+    if (dump->temporary != NULL && status == 0 && os_rename(dump->temporary, dump->path) != 0) {
       status = dump_failed(dump);
     }
     if (dump->temporary != NULL && status != 0) {
-      remove(dump->temporary);
+      os_remove(dump->temporary);
     }
   }
   free(dump->temporary);
@@ -140,7 +140,7 @@ static int feed_prompt(session *s, const id_list *prompt) {
     }
   }
   if (show) {
-    fputs("\r\033[K", stderr); /* clears the line */
+    fputs(OS_CLEAR_LINE, stderr);
   }
   s->prompt_tokens += done;
   s->prompt_ms += os_milliseconds() - start;
@@ -277,8 +277,8 @@ static void print_statistics(const session *s) {
 static int read_file(const char *path, char **text, size_t *n_bytes) {
   int is_stdin = strcmp(path, "-") == 0;
   const char *name = is_stdin ? "standard input" : path;
-  FILE *file = is_stdin ? stdin : fopen(path, "rb");
-  size_t capacity = 0, n = 0;
+  FILE *file = is_stdin ? stdin : os_open(path, "rb");
+  size_t capacity = 0, n = 0, got = 0;
   int status = 0;
   *text = NULL;
   if (file == NULL) {
@@ -294,12 +294,14 @@ static int read_file(const char *path, char **text, size_t *n_bytes) {
       }
       *text = larger;
     }
-    n += fread(*text + n, 1, capacity - n, file);
-    if (ferror(file)) {
-      int interrupted = errno == EINTR && os_interrupted();
-      status = interrupted ? OS_INTERRUPTED_STATUS : report(ML_E_IO, "%s: reading failed: %s", name, strerror(errno));
+    got = os_read(file, *text + n, capacity - n);
+    n += got;
+    if (os_interrupted() && (got == 0 || ferror(file))) {
+      status = OS_INTERRUPTED_STATUS;
+    } else if (ferror(file)) {
+      status = report(ML_E_IO, "%s: reading failed: %s", name, strerror(errno));
     }
-  } while (status == 0 && !feof(file));
+  } while (status == 0 && got > 0 && !feof(file));
   if (!is_stdin) {
     fclose(file);
   }
@@ -345,9 +347,11 @@ static int talk(session *s, const chat_template *chat) {
     id_list turn = {0};
     status = s->pending >= 0 ? ids_add(&turn, s->pending) : 0;
     status = status == 0 ? chat_add_message(chat, held == 0, line, (size_t)n, &turn) : status;
-    os_clear_interrupt();
     status = status == 0 ? generate(s, &turn) : status;
     ids_free(&turn);
+    if (s->stop == STOP_INTERRUPTED) {
+      os_clear_interrupt(); /* it has done its work: the next line is read */
+    }
     if (status == 0 && s->stop == STOP_INTERRUPTED && !show) {
       status = OS_INTERRUPTED_STATUS;
     }
@@ -458,8 +462,9 @@ static int run_prompt(session *s, const char *text, size_t n_bytes) {
 
 /* Ends what prints facts on standard output. */
 static int finish_output(void) {
-  if (fflush(stdout) != 0 && errno != EPIPE) {
-    return report(ML_E_IO, "standard output: writing failed: %s", strerror(errno));
+  int error = os_write(stdout, "", 0);
+  if (error != 0 && error != EPIPE) {
+    return report(ML_E_IO, "standard output: writing failed: %s", strerror(error));
   }
   return 0;
 }

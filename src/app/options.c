@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../include/legacyml.h"
+#include "os.h"
 #include "report.h"
 
 typedef enum {
@@ -62,7 +63,7 @@ static const option_row rows[] = {
 void options_print_help(void) {
   printf("ml_run MODEL.mlb (-p TEXT | -f FILE | --tokens IDS | --chat) [OPTION]...\n"
          "Generates text with a Llama-style model. The text and a newline go to standard output, everything else to standard\n"
-         "error. In a talk, Ctrl-C stops an answer and Ctrl-D ends it.\n\n");
+         "error. In a talk, Ctrl-C stops an answer and " OS_END_KEYS " ends it.\n\n");
   for (size_t i = 0; i < N_ROWS; i++) {
     char left[64];
     snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "", rows[i].value != NULL ? rows[i].value : "");

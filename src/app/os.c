@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the command line needs from the operating system, on POSIX. */
+ * What the command line needs from the operating system, on POSIX (os_windows.c is for Windows). */
+#ifndef _WIN32
 #define _FILE_OFFSET_BITS 64
 #define _POSIX_C_SOURCE 200809L
 #include "os.h"
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +49,30 @@ int os_is_terminal(FILE *file) {
   return isatty(fileno(file));
 }
 
+FILE *os_open(const char *path, const char *mode) {
+  return fopen(path, mode);
+}
+
+int os_rename(const char *from, const char *to) {
+  return rename(from, to);
+}
+
+int os_remove(const char *path) {
+  return remove(path);
+}
+
+int os_write(FILE *file, const char *bytes, size_t n) {
+  errno = 0;
+  if (fwrite(bytes, 1, n, file) != n || fflush(file) != 0) {
+    return errno != 0 ? errno : EIO;
+  }
+  return 0;
+}
+
+size_t os_read(FILE *file, char *bytes, size_t n) {
+  return fread(bytes, 1, n, file);
+}
+
 int os_is_missing(const char *path) {
   struct stat info;
   return stat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
@@ -79,6 +105,29 @@ long os_process(void) {
   return (long)getpid();
 }
 
+/* Waits for a key on a terminal. Ctrl-C that comes after the caller has looked and before it reads would be lost for as long as nothing is
+ * typed: here it is held back until the wait itself lets it in. */
+static int wait_for_key(int fd) {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  sigprocmask(SIG_BLOCK, &interrupt, &before);
+  fd_set keys;
+  FD_ZERO(&keys);
+  FD_SET(fd, &keys);
+  int ready = interrupted ? -1 : pselect(fd + 1, &keys, NULL, NULL, NULL, &before);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (ready < 0) {
+    errno = EINTR;
+  }
+  return ready > 0;
+}
+
 long os_read_line(FILE *file, char **line, size_t *capacity) {
+  if (os_is_terminal(file) && !wait_for_key(fileno(file))) {
+    return -1;
+  }
   return (long)getline(line, capacity, file);
 }
+
+#endif

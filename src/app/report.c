@@ -5,13 +5,23 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "os.h"
+
 int report(int status, const char *format, ...) {
+  char text[1024];
   va_list args;
   va_start(args, format);
-  fputs("ml_run: ", stderr);
-  vfprintf(stderr, format, args);
-  fputc('\n', stderr);
+  int n = vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  fputs("ml_run: ", stderr);
+  if (n > 0 && n < (int)sizeof text) {
+    os_write(stderr, text, (size_t)n); /* whole, or a Windows console could see characters in pieces */
+  } else {
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+  }
+  fputc('\n', stderr);
   return status;
 }
 

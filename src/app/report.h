@@ -3,14 +3,11 @@
 #ifndef ML_APP_REPORT_H
 #define ML_APP_REPORT_H
 
-#include "../include/legacyml.h"
+#include "../core/status.h"
 
 /* Prints "ml_run: ", the text and a newline on standard error and returns status, so that a failing function ends with
  * `return report(ML_E_..., "...")`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-int report(int status, const char *format, ...);
+ML_PRINTF_LIKE(2, 3) int report(int status, const char *format, ...);
 
 /* The same for an error of the library; returns its status. */
 int report_error(const ml_error *err);

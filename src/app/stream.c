@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "os.h"
+
 /* The number of bytes at the end of the text that begin a UTF-8 character and can still become one: 0 to 3. */
 static size_t unfinished_character(const char *text, size_t n) {
   for (size_t k = 1; k <= 3 && k <= n; k++) {
@@ -63,21 +65,12 @@ static size_t find_stop(const text_stream *stream, const char *text, size_t from
   return n;
 }
 
-/* Writes n bytes and flushes. Returns 0 or an errno. */
-static int put(FILE *out, const char *bytes, size_t n) {
-  errno = 0;
-  if (fwrite(bytes, 1, n, out) != n || fflush(out) != 0) {
-    return errno != 0 ? errno : EIO;
-  }
-  return 0;
-}
-
 /* Writes the first n of the held bytes. After an error nothing is held any more. */
 static int write_held(text_stream *stream, size_t n) {
   if (n == 0) {
     return 0;
   }
-  int error = put(stream->out, stream->held, n);
+  int error = os_write(stream->out, stream->held, n);
   if (error != 0) {
     stream->n_held = 0;
     return error;
@@ -124,7 +117,7 @@ int stream_push(text_stream *stream, const char *bytes, size_t n) {
 int stream_end(text_stream *stream) {
   int error = write_held(stream, stream->n_held);
   if (error == 0 && stream->written > 0) {
-    error = put(stream->out, "\n", 1);
+    error = os_write(stream->out, "\n", 1);
   }
   free(stream->held);
   stream->held = NULL;

@@ -2,9 +2,7 @@
  * One aligned allocation, cut into pieces. */
 #include "arena.h"
 
-#include <stdlib.h>
-
-#include "quant.h"
+#include "aligned.h"
 
 void *ml_arena_take(ml_arena *arena, uint64_t count, uint64_t size) {
   uint64_t at = arena->used;
@@ -14,7 +12,7 @@ void *ml_arena_take(ml_arena *arena, uint64_t count, uint64_t size) {
 
 ml_status ml_arena_allocate(ml_arena *arena, const char *what, ml_error *err) {
   if (arena->used <= SIZE_MAX / 2) {
-    arena->base = aligned_alloc(ML_ALIGN, arena->used > 0 ? (size_t)arena->used : ML_ALIGN);
+    arena->base = ml_aligned_alloc((size_t)arena->used);
   }
   if (arena->base == NULL) {
     return ml_fail(err, ML_E_NOMEM, "%s need %llu MiB of memory, which this process cannot have; a smaller context needs less", what,
@@ -25,7 +23,7 @@ ml_status ml_arena_allocate(ml_arena *arena, const char *what, ml_error *err) {
 }
 
 void ml_arena_free(ml_arena *arena) {
-  free(arena->base);
+  ml_aligned_free(arena->base);
   arena->base = NULL;
   arena->used = 0;
 }

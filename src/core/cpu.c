@@ -9,6 +9,23 @@
 
 #if defined(__x86_64__)
 
+#if defined(_MSC_VER) && !defined(__clang__)
+
+/* Declared here: the header of these is one of the intrinsics headers, which belong to the kernels. */
+void __cpuidex(int regs[4], int leaf, int subleaf);
+unsigned __int64 _xgetbv(unsigned index);
+#pragma intrinsic(__cpuidex, _xgetbv)
+
+static void cpuid(uint32_t leaf, uint32_t subleaf, uint32_t regs[4]) {
+  __cpuidex((int *)regs, (int)leaf, (int)subleaf);
+}
+
+static uint64_t xgetbv(void) {
+  return _xgetbv(0);
+}
+
+#else
+
 static void cpuid(uint32_t leaf, uint32_t subleaf, uint32_t regs[4]) {
   __asm__ volatile("cpuid" : "=a"(regs[0]), "=b"(regs[1]), "=c"(regs[2]), "=d"(regs[3]) : "a"(leaf), "c"(subleaf));
 }
@@ -19,6 +36,8 @@ static uint64_t xgetbv(void) {
   __asm__ volatile(".byte 0x0f, 0x01, 0xd0" : "=a"(low), "=d"(high) : "c"(0));
   return (uint64_t)high << 32 | low;
 }
+
+#endif
 
 void ml_cpu_read(ml_cpu_facts *facts) {
   uint32_t regs[4];

@@ -7,8 +7,6 @@
 #endif
 #include "threads.h"
 
-#include <unistd.h>
-
 #if defined(__linux__)
 
 #include <fcntl.h>
@@ -16,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The beginning of a small text file; 0 if it cannot be read. */
 static int read_text(const char *path, char *text, size_t size) {
@@ -84,7 +83,26 @@ int ml_threads_available(void) {
   return group_quota(cpus);
 }
 
+#elif defined(_WIN32)
+
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+int ml_threads_available(void) {
+  DWORD_PTR process = 0, machine = 0;
+  int cpus = 0;
+  if (GetProcessAffinityMask(GetCurrentProcess(), &process, &machine)) {
+    for (; process != 0; process &= process - 1) {
+      cpus++;
+    }
+  }
+  /* The mask is 0 where the process spans groups of 64 CPUs. */
+  return cpus > 0 ? cpus : (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
+}
+
 #else
+
+#include <unistd.h>
 
 int ml_threads_available(void) {
   long online = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A whole file as read-only memory. */
+ * A whole file as read-only memory, on POSIX (file_windows.c is for Windows). */
+#ifndef _WIN32
 #define _FILE_OFFSET_BITS 64 /* a 32-bit build must see the true size of a large file */
 #define _POSIX_C_SOURCE 200809L
 #include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #ifndef ML_NO_MMAP
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "quant.h"
+#include "aligned.h"
 
 static ml_status too_large(const char *path, uint64_t size, ml_error *err) {
   return ml_fail(err, ML_E_NOMEM, "%s has %llu bytes, more than this process can map or hold in memory", path, (unsigned long long)size);
@@ -23,8 +23,7 @@ static ml_status too_large(const char *path, uint64_t size, ml_error *err) {
 /* Reads the file into memory. */
 static ml_status read_all(int fd, const char *path, ml_file *file, ml_error *err) {
   size_t size = (size_t)file->size;
-  size_t rounded = (size + ML_ALIGN - 1) / ML_ALIGN * ML_ALIGN;
-  uint8_t *data = rounded >= size ? aligned_alloc(ML_ALIGN, rounded) : NULL;
+  uint8_t *data = ml_aligned_alloc(size);
   if (data == NULL) {
     return too_large(path, file->size, err);
   }
@@ -36,7 +35,7 @@ static ml_status read_all(int fd, const char *path, ml_file *file, ml_error *err
     if (n <= 0) {
       ml_status status = n < 0 ? ml_fail(err, ML_E_IO, "cannot read %s: %s", path, strerror(errno))
                                : ml_fail(err, ML_E_IO, "%s ended after %zu of %zu bytes while it was read", path, at, size);
-      free(data);
+      ml_aligned_free(data);
       return status;
     }
     at += (size_t)n;
@@ -97,7 +96,9 @@ void ml_file_close(ml_file *file) {
   } else
 #endif
   {
-    free((void *)(uintptr_t)file->data);
+    ml_aligned_free((void *)(uintptr_t)file->data);
   }
   memset(file, 0, sizeof *file);
 }
+
+#endif

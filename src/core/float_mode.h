@@ -5,7 +5,27 @@
 
 #include <stdint.h>
 
-#if defined(__x86_64__)
+#if defined(_MSC_VER) && !defined(__clang__)
+
+typedef uint32_t ml_float_mode;
+
+/* Declared here: the header of these is one of the intrinsics headers, which belong to the kernels. */
+unsigned int _mm_getcsr(void);
+void _mm_setcsr(unsigned int mode);
+#pragma intrinsic(_mm_getcsr, _mm_setcsr)
+
+/* Sets the default mode and returns what was set before. */
+static inline ml_float_mode ml_float_mode_enter(void) {
+  ml_float_mode before = _mm_getcsr();
+  _mm_setcsr(0x1F80);
+  return before;
+}
+
+static inline void ml_float_mode_leave(ml_float_mode before) {
+  _mm_setcsr(before);
+}
+
+#elif defined(__x86_64__)
 
 typedef uint32_t ml_float_mode;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A pool of workers that take chunks of a loop as they become free. With THREADS=1 nothing of pthread is compiled. */
+ * A pool of workers that take chunks of a loop as they become free. With THREADS=1 nothing of the system's threads is compiled. */
 #ifndef ML_CORE_THREADS_H
 #define ML_CORE_THREADS_H
 
@@ -20,7 +20,7 @@ int ml_threads_count(const ml_threads *threads);
  * not depend on which thread takes which chunk. One call at a time. */
 void ml_threads_run(ml_threads *threads, ml_task *task, void *arg, int n, int chunk);
 
-/* How many threads the process may use: CPU affinity and the control group's quota, rounded down, at least 1. */
+/* How many threads the process may use: CPU affinity and, on Linux, the control group's quota, rounded down, at least 1. */
 int ml_threads_available(void);
 
 #endif
