@@ -81,7 +81,7 @@ REQUIRED = {
     ("x86_64", "sse41"): ["pmaddubsw", "psignb"],
     ("x86_64", "avx2"): ["vpmaddubsw .*%ymm", "vpsignb"],
     ("x86_64", "avxvnni"): [r"\{vex\} vpdpbusd .*%ymm"],
-    ("x86_64", "avx512vnni"): ["vpdpbusd .*%zmm"],
+    ("x86_64", "avx512vnni"): ["vpdpbusd .*%zmm", "vpdpbusd .*%ymm"],
     ("aarch64", "neon"): [r"smull\s+v\d+\.8h", r"smlal2?\s+v\d+\.8h", r"saddlp|sadalp"],
     ("aarch64", "neon_dotprod"): [r"sdot\s+v"],
     ("aarch64", "sve"): [r"sdot\s+z\d+\.s, z\d+\.b"],

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q4_0 weights, four blocks per operation: the nibble as it is, 0 to 15, is the unsigned operand of vpdpbusd; 8 times the sum of
  * the activations is taken off. */
-#include "add_up.h"
+#include <immintrin.h>
+
+#include "../inline.h"
 #include "avx512vnni.h"
 
 /* The activations as four blocks of weights need them: the low halves of four blocks, then their high halves, zeros for blocks that do not
@@ -14,6 +16,23 @@ typedef struct {
 
 #define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 #define BLOCK_WORDS (ML_QK / 8)
+
+/* Each quarter of a and b holds four partial sums of one block: each quarter of the result is two of a, two of b: a b a b. */
+ML_INLINE __m512i add_up2(__m512i a, __m512i b) {
+  return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+/* 16 words of four bytes from p, of which `words` exist; the rest 0. */
+ML_INLINE __m512i load_words(const int8_t *p, int words) {
+  if (words >= 16) {
+    return _mm512_loadu_si512(p);
+  }
+  return words <= 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi32((__mmask16)((1u << words) - 1), p);
+}
+
+ML_INLINE __m256i lower_half(__m512i a) {
+  return _mm512_castsi512_si256(a);
+}
 
 /* Sixteen partial sums, a quarter for each of four blocks: low times the 64 bytes at x, high times the 64 after them. */
 ML_INLINE __m512i four_dots(__m512i low, __m512i high, const int8_t *x) {
