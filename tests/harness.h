@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Checks that are counted. A test program calls harness_start, its tests, and returns harness_finish; its last line is
- * "N passed, N failed". --seed N repeats a run with other random numbers. */
+ * Checks that are counted. A test program defines test_main, which calls harness_start, its tests, and returns harness_finish; its last line
+ * is "N passed, N failed". --seed N repeats a run with other random numbers; --bench asks a program that can for times as well. A CPU that
+ * cannot run the build skips the program with status 77 (harness_main.c). */
 #ifndef ML_TESTS_HARNESS_H
 #define ML_TESTS_HARNESS_H
 
@@ -13,6 +14,7 @@ static struct {
   long passed, failed;
   uint64_t state; /* of the random numbers */
   int quiet;      /* failures are counted, not printed: they are expected */
+  int bench;      /* --bench was given */
 } harness;
 
 /* CHECK(condition, format, ...): counts; prints where and what if it does not hold. */
@@ -51,13 +53,19 @@ static inline double exp_double(double x) {
   return sum;
 }
 
+int test_main(int argc, char **argv);
+
 static inline void harness_start(int argc, char **argv) {
   harness.state = 20261130;
-  if (argc == 3 && strcmp(argv[1], "--seed") == 0) {
-    harness.state = strtoull(argv[2], NULL, 10);
-  } else if (argc != 1) {
-    fprintf(stderr, "usage: %s [--seed N]\n", argv[0]);
-    exit(2);
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--bench") == 0) {
+      harness.bench = 1;
+    } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+      harness.state = strtoull(argv[++i], NULL, 10);
+    } else {
+      fprintf(stderr, "usage: %s [--seed N] [--bench]\n", argv[0]);
+      exit(2);
+    }
   }
   printf("seed %llu\n", (unsigned long long)harness.state);
   harness.state = harness.state * 0x9E3779B97F4A7C15u | 1;

@@ -27,7 +27,7 @@ static float random_float(void) {
   return (float)(int32_t)harness_random() / 1073741824.0f;
 }
 
-int main(int argc, char **argv) {
+int test_main(int argc, char **argv) {
   static const int shapes[][2] = {{4, 2}, {8, 2}, {28, 4}, {32, 8}, {4, 4}, {4, 1}, {1, 1}};
   harness_start(argc, argv);
   for (int n_threads = 1; n_threads <= 3; n_threads += 2) {

@@ -204,7 +204,7 @@ static void test_registry(void) {
   CHECK(found, "%s is not in the registry", ml_build_isa);
 }
 
-int main(int argc, char **argv) {
+int test_main(int argc, char **argv) {
   harness_start(argc, argv);
   test_families();
 #if defined(__x86_64__)

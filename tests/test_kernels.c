@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../src/core/float_mode.h"
@@ -751,7 +752,78 @@ static void test_notices(void) {
   }
 }
 
-int main(int argc, char **argv) {
+/* -- Times ---------------------------------------------------------------------------------------------------------------- */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Nanoseconds of one call: the least of ten rounds, which interruptions can only lengthen. */
+static double least_time(kernel run, const call *c) {
+  double least = 0;
+  for (int round = 0; round < 10; round++) {
+    int calls = 0;
+    double start = seconds(), took = 0;
+    for (; took < 1e-3; took = seconds() - start) {
+      for (int i = 0; i < 64; i++, calls++) {
+        run(c);
+      }
+    }
+    least = round == 0 || took / calls < least ? took / calls : least;
+  }
+  return least * 1e9;
+}
+
+/* Every operation on ordinary numbers that end at a page, this build and scalar C in turn. ml_bench does the same at the shapes of models. */
+static void bench(void) {
+  static const operation quantize = {"quantize_q8", bound_quantize_q8, scalar_quantize_q8, NULL};
+  const operation *const all[] = {&matvec_q8, &matvec_q4, &quantize, &rmsnorm, &softmax, &rope, &silu_mul, &add, &dot, &axpy};
+  enum { BLOCKS = 48, N = BLOCKS * ML_QK, ROWS = MAX_ROWS, HEAD = 64 };
+  int8_t *q = bytes(A, N * ROWS, 0), *xq = bytes(C, N, 0);
+  float *d = floats(B, BLOCKS * ROWS, 0), *xd = floats(D, BLOCKS, 0);
+  ml_qtensor W = {q, d, ROWS, N, ML_Q8_0};
+  ml_qact x = {xq, xd, N}, out = {bytes(Y, N, 0), floats(Z, BLOCKS, 0), N};
+  printf("%-12s %8s %12s %12s %8s\n", "operation", "size", "ns", "scalar ns", "ratio");
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const operation *op = all[i];
+    int is_matvec = op == &matvec_q8 || op == &matvec_q4;
+    call c = {.y = floats(Y, N, 0), .n = N, .W = &W, .x = &x, .out = &out, .r0 = 0, .r1 = ROWS, .factor = 1e-6f};
+    W.type = op == &matvec_q8 ? ML_Q8_0 : ML_Q4_0;
+    if (is_matvec) {
+      fill_quants(q, N * ROWS, -127);
+      fill_quants(xq, N, -127);
+      fill(d, BLOCKS * ROWS, ORDINARY);
+      fill(xd, BLOCKS, ORDINARY);
+    } else {
+      c.a = floats(A, N, 0);
+      c.b = floats(B, N, 0);
+      fill(floats(A, N, 0), N, ORDINARY);
+      fill(floats(B, N, 0), N, ORDINARY);
+      fill(c.y, N, ORDINARY);
+    }
+    if (op == &rope) { /* a turn by nothing: repeated, the numbers stay as they are */
+      c.n = HEAD;
+      c.heads = N / HEAD;
+      c.z = floats(Z, HEAD, 0);
+      for (int k = 0; k < HEAD / 2; k++) {
+        floats(A, N, 0)[k] = 1.0f;
+        floats(B, N, 0)[k] = 0.0f;
+      }
+    }
+    if (op == &silu_mul) { /* silu(x) is x where x is large */
+      for (int k = 0; k < N; k++) {
+        c.y[k] = 30.0f + c.y[k];
+        floats(A, N, 0)[k] = 1.0f;
+      }
+    }
+    double fast = least_time(op->bound, &c), slow = least_time(op->scalar, &c);
+    printf("%-12s %8d %12.1f %12.1f %8.2f\n", op->name, is_matvec ? N * ROWS : N, fast, slow, slow / fast);
+  }
+}
+
+int test_main(int argc, char **argv) {
   harness_start(argc, argv);
   make_slots();
   catch_signals();
@@ -782,5 +854,8 @@ int main(int argc, char **argv) {
   test_longest_row();
   test_exact_integers();
   test_exp();
+  if (harness.bench) {
+    bench();
+  }
   return harness_finish();
 }

@@ -63,7 +63,7 @@ static void test_ties(void) {
   CHECK(d[0] == 1.0f && q[31] == -127 && q[30] == -1 && q[29] == 0, "ties: %g %d %d %d", (double)d[0], q[31], q[30], q[29]);
 }
 
-int main(int argc, char **argv) {
+int test_main(int argc, char **argv) {
   harness_start(argc, argv);
   for (int exponent = -70; exponent <= 90; exponent += 10) {
     test_error(exponent);

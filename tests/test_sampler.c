@@ -283,7 +283,7 @@ static void test_distribution(void) {
   }
 }
 
-int main(int argc, char **argv) {
+int test_main(int argc, char **argv) {
   harness_start(argc, argv);
   size_t n_bytes = ml_sampler_bytes(LARGE_VOCAB);
   scratch = aligned_alloc(64, n_bytes);
