@@ -44,10 +44,13 @@ OBJ     := $(BUILD)/obj
 # The user's CFLAGS come first and ours must win, or the bits are not the same: the ISA line allows its features and forbids all others, and
 # what relaxes floating point is taken out (-Ofast is read as -O3) and forbidden, since at the link it would add a start-up routine that
 # flushes subnormals.
-# Of -m... only tuning and hardening are the user's: anything else changes what the CPU must have, or how floats are computed.
+# Of -m... only tuning and hardening are the user's, as far as the compiler knows them (flags for this machine are often exported when another is
+# built for): anything else changes what the CPU must have, or how floats are computed.
 UNSAFE      := -ffast-math -funsafe-math-optimizations -ffinite-math-only -fassociative-math -freciprocal-math -ffp-contract=% \
                -fno-signed-zeros -fno-trapping-math -frounding-math -fsingle-precision-constant -fexcess-precision=%
-ours        = $(filter-out -m%,$(1)) $(filter -mtune=% -mbranch-protection=%,$(1))
+KNOWN       := $(foreach flag,$(sort $(filter -mtune=% -mbranch-protection=%,$(CFLAGS) $(LDFLAGS))),$(shell \
+               $(CC) $(flag) -E -x c /dev/null >/dev/null 2>&1 && echo '$(flag)'))
+ours        = $(filter-out -m%,$(1)) $(filter $(KNOWN),$(1))
 USER_CFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(CFLAGS))))
 USER_LDFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(LDFLAGS))))
 OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)

@@ -14,7 +14,13 @@ import pytest
 
 from conftest import FOREIGN, HOST, TOP, in_row, isas, need
 
-HOSTILE = ("-march=native -O3", "-mavx2 -mfma", "-Ofast")
+# What people export, the last line as conda's compiler packages do; all of it for ARM builds too.
+HOSTILE = (
+    "-march=native -O3",
+    "-mavx2 -mfma",
+    "-Ofast",
+    "-march=nocona -mtune=haswell -ftree-vectorize -fPIC -fstack-protector-strong -fno-plt -O2 -ffunction-sections -pipe",
+)
 LTO = "-flto=auto"
 VARIANTS = [
     *(dict(cc=cc, threads=threads, debug=debug) for cc in (None, "clang") for threads, debug in (("pthread", 0), ("1", 1))),

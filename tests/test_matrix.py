@@ -79,7 +79,7 @@ def test_golden_logits(row: tuple, random_model: Callable[..., Path], tmp_path: 
     for name in golden.MODELS:
         model, out = random_model(**golden.options(name)), tmp_path / name
         tokens = ",".join(map(str, golden.TOKENS))
-        result = run("ml_run", model, "--tokens", tokens, "-n", 0, "-q", "-t", 2, "--dump-logits", out)
+        result = run("ml_run", model, "--tokens", tokens, "-n", 0, "-q", "-t", 4, "--dump-logits", out)
         skip_where_refused(result, 7, result.stderr)
         assert result.returncode == 0, f"{name}: {result.stderr}"
         found = np.fromfile(out, "<f4").reshape(len(golden.TOKENS), -1)[golden.KEPT]
