@@ -30,7 +30,8 @@ if [ "${1:-build}" = test ]; then
   need gcc-arm-linux-gnueabihf arm-linux-gnueabihf-gcc --version
   need libc6-dev-armhf-cross test -e /usr/arm-linux-gnueabihf/include/stdio.h
   need gcc-mingw-w64-x86-64 x86_64-w64-mingw32-gcc --version
-  need wine64 sh -c 'command -v wine64 || command -v wine || test -x /usr/lib/wine/wine64'
+  need wine wine --version
+  need wine64 test -x /usr/lib/wine/wine64
 fi
 
 [ -n "$missing" ] || exit 0
