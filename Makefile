@@ -26,15 +26,18 @@ include src/config/isa.mk
 READY   := $(ISAS_$(ARCH))
 CPU     := $(shell sed -n 's/^\(flags\|Features\)[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -n 1)
 ifeq ($(ISA),)
-ISA     := $(firstword $(foreach i,$(READY),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
+override ISA := $(firstword $(foreach i,$(READY),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
 endif
+# The variable $(1) has the value $(2) or $(3).
+one_of   = $(if $(filter 1,$(words $($(1)))),$(if $(filter $(2) $(3),$($(1))),,$(error $(1)=$($(1)) is neither $(2) nor $(3))),$(error \
+           $(1)=$($(1)) is neither $(2) nor $(3)))
 # Expanded when something is to be compiled, so that `make demo` can still install a compiler.
-CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \
-           ISA=$(ISA) cannot be built for $(ARCH); there are: $(READY)))$(if $(filter $(THREADS),1 pthread),,$(error \
-           THREADS=$(THREADS) is neither 1 nor pthread))$(if $(filter $(DEBUG),0 1),,$(error DEBUG=$(DEBUG) is neither 0 nor 1))$(if $(filter 0 1,$(ASM)),,$(error \
-           ASM=$(ASM) is neither 0 nor 1))
+CHECKED  = $(if $(findstring mingw,$(TRIPLET)),$(error Windows programs are built with CMake: see CONTRIBUTING.md))$(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \
+           ISA=$(ISA) cannot be built for $(ARCH); there are: $(READY)))$(call one_of,THREADS,1,pthread)$(call one_of,DEBUG,0,1)$(call one_of,ASM,0,1)
 
-BUILD   ?= build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
+ifeq ($(BUILD),)
+override BUILD := build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
+endif
 ifneq ($(words $(BUILD)),1)
 $(error BUILD=$(BUILD) has a space: make cannot build into such a folder)
 endif
@@ -52,12 +55,13 @@ KNOWN       := $(foreach flag,$(sort $(filter -mtune=% -mbranch-protection=%,$(C
                $(CC) $(flag) -E -x c /dev/null >/dev/null 2>&1 && echo '$(flag)'))
 ours        = $(filter-out -m%,$(1)) $(filter $(KNOWN),$(1))
 USER_CFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(CFLAGS))))
+USER_CPPFLAGS := $(call ours,$(filter-out $(UNSAFE),$(CPPFLAGS)))
 USER_LDFLAGS := $(patsubst -Ofast,-O3,$(call ours,$(filter-out $(UNSAFE),$(LDFLAGS))))
 OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)
 WARNINGS    := -Wall -Wextra -Wshadow -Wconversion
 DEFINES     := -DML_ISA_$(shell echo $(ISA) | tr a-z A-Z) $(if $(filter pthread,$(THREADS)),-DML_THREADS_PTHREAD)
 STRICT      := -fno-fast-math -fno-math-errno -ffp-contract=off
-COMMON      = -std=c11 -fPIC -fvisibility=hidden -MMD -MP $(WARNINGS) $(DEFINES) $(CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS)
+COMMON      = -std=c11 -fPIC -fvisibility=hidden -MMD -MP $(WARNINGS) $(DEFINES) $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS)
 ISA_CFLAGS  = $(COMMON) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT)
 # Runs before the verdict of the guard, or is the reference: the baseline of the architecture, and nothing inlined into it at the link.
 BASE_CFLAGS = $(COMMON) $(FLAGS_$(ARCH)_scalar) $(STRICT) -fno-lto
@@ -96,8 +100,8 @@ all: $(PROGRAMS) $(SHARED) $(ARCHIVE)
 # A changed option or flag makes everything it reaches anew.
 $(BUILD)/flags: FORCE
 	$(CHECKED)@mkdir -p $(@D)
-	@echo '$(CC) $(AR) $(ASM) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' | cmp -s - $@ || \
-	 echo '$(CC) $(AR) $(ASM) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' > $@
+	@echo '$(CC) $(AR) $(ASM) $(LIB_SRC) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' | cmp -s - $@ || \
+	 echo '$(CC) $(AR) $(ASM) $(LIB_SRC) | $(ISA_CFLAGS) | $(BASE_CFLAGS) | $(LINK)' > $@
 
 $(call objects,$(BASE_SRC)) $(MAIN_OBJ): $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -111,12 +115,12 @@ $(OBJ)/%.S.o: %.S $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ISA_CFLAGS) -c $< -o $@
 
-$(ARCHIVE): $(LIB_OBJ)
+$(ARCHIVE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) rcs $@ $(LIB_OBJ)
 
-$(SHARED): $(LIB_OBJ)
-	$(filter-out -static -static-pie,$(LINK)) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $^
+$(SHARED): $(LIB_OBJ) $(BUILD)/flags
+	$(filter-out -static -static-pie,$(LINK)) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $(LIB_OBJ)
 	ln -sf liblegacyml.so.$(VERSION) $@.$(ABI)
 	ln -sf liblegacyml.so.$(ABI) $@
 
@@ -143,7 +147,7 @@ $(OBJ)/tests/harness_main.o: tests/harness_main.c $(BUILD)/flags
 	$(CC) $(BASE_CFLAGS) -c $< -o $@
 
 $(TESTS): $(BUILD)/%: tests/%.c $(ARCHIVE) $(BUILD)/flags
-	$(CC) $(ISA_CFLAGS) -Isrc/include -MF $(OBJ)/$*.d -c $< -o $(OBJ)/$*.o
+	$(CC) $(ISA_CFLAGS) -Isrc/include -MT $@ -MF $(OBJ)/$*.d -c $< -o $(OBJ)/$*.o
 	$(LINK) -o $@ $(OBJ)/$*.o $(filter $(OBJ)/tests/%,$^) $(ARCHIVE)
 
 $(filter $(BUILD)/test_%,$(TESTS)): $(OBJ)/tests/harness_main.o
