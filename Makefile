@@ -61,7 +61,7 @@ OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)
 WARNINGS    := -Wall -Wextra -Wshadow -Wconversion
 DEFINES     := -DML_ISA_$(shell echo $(ISA) | tr a-z A-Z) $(if $(filter pthread,$(THREADS)),-DML_THREADS_PTHREAD)
 STRICT      := -fno-fast-math -fno-math-errno -ffp-contract=off
-COMMON      = -std=c11 -fPIC -fvisibility=hidden -MMD -MP $(WARNINGS) $(DEFINES) $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS)
+COMMON      = -std=c11 -fPIC -MMD -MP $(WARNINGS) $(DEFINES) $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS) -fvisibility=hidden
 ISA_CFLAGS  = $(COMMON) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT)
 # Runs before the verdict of the guard, or is the reference: the baseline of the architecture, and nothing inlined into it at the link.
 BASE_CFLAGS = $(COMMON) $(FLAGS_$(ARCH)_scalar) $(STRICT) -fno-lto
@@ -119,8 +119,9 @@ $(ARCHIVE): $(LIB_OBJ) $(BUILD)/flags
 	@rm -f $@
 	$(AR) rcs $@ $(LIB_OBJ)
 
+# Symbolic: beside another build in the same process, each library asks its own guard.
 $(SHARED): $(LIB_OBJ) $(BUILD)/flags
-	$(filter-out -static -static-pie,$(LINK)) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -o $@.$(VERSION) $(LIB_OBJ)
+	$(filter-out -static -static-pie,$(LINK)) -shared -Wl,-soname,liblegacyml.so.$(ABI) -Wl,-z,defs -Wl,-z,noexecstack -Wl,-Bsymbolic -o $@.$(VERSION) $(LIB_OBJ)
 	ln -sf liblegacyml.so.$(VERSION) $@.$(ABI)
 	ln -sf liblegacyml.so.$(ABI) $@
 

@@ -150,7 +150,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         command = ["make", "-j2", f"ISA={isa}", f"THREADS={threads}", f"DEBUG={debug}", f"BUILD=build/{name}", target]
         command += [f"build/{name}/{program}" for program in programs]
         if cc:
-            command.append(f"CC={cc}")
+            command.append(f"CC={cc} --target={FOREIGN[arch]}" if arch in FOREIGN else f"CC={cc}")
         if arch in FOREIGN:
             command.append(f"CROSS={FOREIGN[arch]}-")
         if asm:

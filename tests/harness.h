@@ -60,7 +60,7 @@ static inline void harness_start(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--bench") == 0) {
       harness.bench = 1;
-    } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+    } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc && argv[i + 1][strspn(argv[i + 1], "0123456789")] == '\0') {
       harness.state = strtoull(argv[++i], NULL, 10);
     } else {
       fprintf(stderr, "usage: %s [--seed N] [--bench]\n", argv[0]);

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -12,7 +14,7 @@ from typing import Callable
 
 import pytest
 
-from conftest import FOREIGN, HOST, TOP, in_row, isas, need
+from conftest import FOREIGN, HOST, REGISTRY, TOP, in_row, isas, need, runs_here
 
 # What people export, the last line as conda's compiler packages do; all of it for ARM builds too.
 HOSTILE = (
@@ -27,6 +29,7 @@ VARIANTS = [
     *(dict(threads=threads, debug=debug) for threads, debug in (("pthread", 1), ("1", 0))),
     *(dict(cflags=cflags) for cflags in HOSTILE),
     *(dict(cc="clang", cflags=cflags) for cflags in ("-march=native -Ofast", "-mavx2 -mfma")),
+    dict(cflags="-funsafe-math-optimizations -fsingle-precision-constant", ldflags="-Ofast -funsafe-math-optimizations"),
     dict(cflags=LTO, ldflags=LTO),
 ]
 ALL = [(arch, isa) for arch in (HOST, *FOREIGN) for isa in isas(arch)]
@@ -101,7 +104,7 @@ def instructions(file: Path, arch: str) -> list[str]:
     objdump = f"{FOREIGN[arch]}-objdump" if arch in FOREIGN else "objdump"
     text = subprocess.run([objdump, "-d", "--no-show-raw-insn", file], capture_output=True, text=True, check=True).stdout
     found = re.findall(r"^ +[0-9a-f]+:\t(.*)$", text, re.MULTILINE)
-    assert len(found) > 5, file
+    assert len(found) > 3, file
     return found
 
 
@@ -130,9 +133,9 @@ def products(folder: Path) -> list[Path]:
 
 
 def baseline_objects(folder: Path) -> list[Path]:
-    """What may run before the guard's verdict."""
+    """What may run before the guard's verdict, and the reference."""
     names = ["core/status", "core/cpu", "core/isa_check", "model/legacyml", "app/main_guard"]
-    return [folder / f"obj/src/{name}.o" for name in names]
+    return [*(folder / f"obj/src/{name}.o" for name in names), *sorted((folder / "obj/src/kernels/scalar").glob("*.o"))]
 
 
 @pytest.mark.parametrize("arch, isa, options", BUILDS, ids=lambda o: " ".join(str(v) for v in o.values()) if isinstance(o, dict) else o)
@@ -145,9 +148,11 @@ def test_variant(arch: str, isa: str, options: dict, build: Callable[..., Path],
         check_classes(product, arch, isa)
     for file in baseline_objects(folder):
         check_classes(file, arch, "scalar")
-    if not options.get("debug"):
-        for pattern in REQUIRED.get((arch, isa), []):
-            assert any(re.match(pattern, line) for line in instructions(folder / "ml_run", arch)), pattern
+    if not options.get("debug") and LTO not in options.values():
+        patterns = REQUIRED.get((arch, isa), [])
+        objects = [folder / f"obj/src/kernels/{isa}/matvec_{kind}.o" for kind in ("q8", "q4")] if patterns else []
+        found = {file: {p for p in patterns if any(re.match(p, line) for line in instructions(file, arch))} for file in objects}
+        assert all(found.values()) and set().union(*found.values()) == set(patterns), found
     if arch == HOST and isa in ("scalar", "sse2"):
         mode = subprocess.run([folder / "tool_client", "mode"], capture_output=True, text=True, check=False)
         assert mode.stdout == "0x1f80\n", "a start-up routine changed the floating-point mode"
@@ -190,6 +195,33 @@ def test_nothing_of_the_isa_before_the_verdict(
     initialisers = subprocess.run([objdump, "-h", program], capture_output=True, text=True, check=True).stdout
     size = re.search(r"\.init_array\s+([0-9a-f]+)", initialisers)
     assert size and int(size[1], 16) == (4 if arch == "armv7" else 8), "a constructor beside the C library's"
+
+
+# Macros that come with flags and say nothing that the guard does not ask for: CRC32 is a part of SSE4.2, and without XSAVE there is no AVX.
+NOT_FEATURES = {"__CRC32__", "__XSAVE__", "__ARM_FEATURE_SVE_BITS", "__ARM_FEATURE_SVE_VECTOR_OPERATORS"}
+
+
+@pytest.mark.parametrize("arch, isa", ALL)
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_flags_allow_what_the_guard_asks_for(arch: str, isa: str, cc: str) -> None:
+    """Every feature macro that the flags switch on beyond the baseline is one of the registry's, so the guard sees it: a flag that allows
+    more than its row says would let a CPU in that lacks it."""
+    need(arch, emulated=False)
+    command = ["clang", f"--target={FOREIGN[arch]}"] if arch in FOREIGN and cc == "clang" else [f"{FOREIGN[arch]}-gcc"] if arch in FOREIGN else [cc]
+
+    def macros(isa: str) -> set[str]:
+        words = subprocess.run(["make", "-s", "--no-print-directory", "--eval", "f: ; @echo $(FLAGS_%s_%s)" % (arch, isa), "f"],
+                               cwd=TOP, capture_output=True, text=True, check=True).stdout.split()  # fmt: skip
+        text = subprocess.run([*command, *words, "-dM", "-E", "-x", "c", "/dev/null"], capture_output=True, text=True, check=True).stdout
+        return set(re.findall(r"#define (__\w+)", text))
+
+    known = {feature["macro"] for feature in REGISTRY["feature"] if feature["arch"] == arch}
+    row = next(row["arch"][arch] for row in REGISTRY["isa"] if row["name"] == isa)
+    wanted = {feature["macro"] for feature in REGISTRY["feature"] if feature["arch"] == arch and feature["name"] in row["features"]}
+    allowed = macros(isa)
+    feature_like = {name for name in allowed - macros("scalar") if not re.search(r"__(GCC|FP_FAST|ARM_(FP|NEON)|SIZE|ATOMIC|tune|k8|code)", name)}
+    assert feature_like - known - NOT_FEATURES == set(), "flags allow what the registry does not know"
+    assert allowed & known == wanted, "the flags allow other features than the row lists"
 
 
 # A line of C for every class, with the flags that allow it.
@@ -251,6 +283,7 @@ def test_elf(arch: str, isa: str, build: Callable[..., Path], request: pytest.Fi
             attributes = readelf("-A", product)
             assert "Tag_CPU_arch: v7\n" in attributes and "Tag_CPU_arch_profile: Application\n" in attributes
             units = dict(re.findall(r"Tag_(FP_arch|Advanced_SIMD_arch): (.*)", attributes))
+            assert not re.search("Tag_(FP_HP|MPextension|DIV|Virtualization)", attributes)
             assert units == ({"FP_arch": "VFPv3-D16"} if isa == "scalar" else {"FP_arch": "VFPv3", "Advanced_SIMD_arch": "NEONv1"})
     assert re.search(r"SONAME.*\[liblegacyml\.so\.0\]", text)
     symbols = subprocess.run(["nm", "-D", "--defined-only", folder / "liblegacyml.so"], capture_output=True, text=True, check=True).stdout
@@ -310,6 +343,22 @@ def test_rebuilds_what_changed(tmp_path: Path) -> None:
     changed = subprocess.run([*command, "THREADS=1"], cwd=TOP, capture_output=True, text=True, check=True)
     assert "threads.c" in first.stdout and "threads.c" in changed.stdout
     assert "Nothing to be done" in again.stdout or "gcc" not in again.stdout
-    for wrong in ("ISA=mmx", "THREADS=2", "DEBUG=yes"):
+    for wrong in ("ISA=mmx", "THREADS=2", "THREADS=1 pthread", "DEBUG=yes", "ASM=0 1", "ASM=", "BUILD=a b"):
         run = subprocess.run([*command, wrong], cwd=TOP, capture_output=True, text=True, check=False)
-        assert run.returncode != 0 and wrong.split("=")[1] in run.stderr
+        assert run.returncode != 0 and wrong in run.stderr
+    windows = subprocess.run([*command, "CC=x86_64-w64-mingw32-gcc"], cwd=TOP, capture_output=True, text=True, check=False)
+    assert windows.returncode != 0 and ("CMake" in windows.stderr or shutil.which("x86_64-w64-mingw32-gcc") is None)
+    empty = subprocess.run(["make", "-n", "ISA=", "BUILD=", "all"], cwd=TOP, capture_output=True, text=True, check=True)
+    assert f"build/{best_here()}/ml_run" in empty.stdout + empty.stderr or "up to date" in empty.stdout + empty.stderr
+
+
+def best_here() -> str:
+    """The build that the guard recommends for this CPU, which is the one that make builds when none is named."""
+    return max((isa for isa in isas(HOST) if runs_here(isa)), key=lambda isa: next(row["rank"] for row in REGISTRY["isa"] if row["name"] == isa))
+
+
+def test_makefile_filters_flags(tmp_path: Path) -> None:
+    """CPPFLAGS cannot change the instruction set either."""
+    variables = {"CPPFLAGS": "-mtbm -DSOME=1", "CFLAGS": "-mtbm -mtune=haswell"}
+    run = subprocess.run(["make", "-n", "ISA=sse2", f"BUILD={tmp_path}/b", "all"], cwd=TOP, env=os.environ | variables, capture_output=True, text=True)
+    assert "-DSOME=1" in run.stdout and "-mtune=haswell" in run.stdout and "-mtbm" not in run.stdout

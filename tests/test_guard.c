@@ -186,6 +186,75 @@ static void test_sentences(void) {
 #endif
 #endif
 
+/* One bit of the CPU's words is one feature: the bits once more, from the manuals of Intel, AMD and the Linux kernel. */
+static void test_bits(void) {
+  static const struct {
+    uint32_t feature;
+    int word, bit;
+  } bits[] = {
+#if defined(__x86_64__)
+    {ML_CPU_SSE3, ML_WORD_1_ECX, 0},
+    {ML_CPU_SSSE3, ML_WORD_1_ECX, 9},
+    {ML_CPU_FMA, ML_WORD_1_ECX, 12},
+    {ML_CPU_SSE4_1, ML_WORD_1_ECX, 19},
+    {ML_CPU_SSE4_2, ML_WORD_1_ECX, 20},
+    {ML_CPU_MOVBE, ML_WORD_1_ECX, 22},
+    {ML_CPU_POPCNT, ML_WORD_1_ECX, 23},
+    {ML_CPU_AVX, ML_WORD_1_ECX, 28},
+    {ML_CPU_F16C, ML_WORD_1_ECX, 29},
+    {ML_CPU_BMI1, ML_WORD_7_EBX, 3},
+    {ML_CPU_AVX2, ML_WORD_7_EBX, 5},
+    {ML_CPU_BMI2, ML_WORD_7_EBX, 8},
+    {ML_CPU_AVX512F, ML_WORD_7_EBX, 16},
+    {ML_CPU_AVX512DQ, ML_WORD_7_EBX, 17},
+    {ML_CPU_AVX512CD, ML_WORD_7_EBX, 28},
+    {ML_CPU_AVX512BW, ML_WORD_7_EBX, 30},
+    {ML_CPU_AVX512VL, ML_WORD_7_EBX, 31},
+    {ML_CPU_AVX512VBMI, ML_WORD_7_ECX, 1},
+    {ML_CPU_AVX512VNNI, ML_WORD_7_ECX, 11},
+    {ML_CPU_AVXVNNI, ML_WORD_7_1_EAX, 4},
+    {ML_CPU_AVX512BF16, ML_WORD_7_1_EAX, 5},
+    {ML_CPU_LZCNT, ML_WORD_EXT1_ECX, 5},
+#elif defined(__aarch64__)
+    {ML_CPU_ASIMD, ML_WORD_HWCAP, 1},
+    {ML_CPU_CRC32, ML_WORD_HWCAP, 7},
+    {ML_CPU_LSE, ML_WORD_HWCAP, 8},
+    {ML_CPU_FPHP, ML_WORD_HWCAP, 9},
+    {ML_CPU_ASIMDHP, ML_WORD_HWCAP, 10},
+    {ML_CPU_RDM, ML_WORD_HWCAP, 12},
+    {ML_CPU_DOTPROD, ML_WORD_HWCAP, 20},
+    {ML_CPU_SVE, ML_WORD_HWCAP, 22},
+#else
+    {ML_CPU_NEON, ML_WORD_HWCAP, 12},
+    {ML_CPU_VFPV3, ML_WORD_HWCAP, 13},
+#endif
+  };
+  uint32_t all = 0;
+  for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+    ml_cpu_facts f = {.max_leaf = 7, .max_subleaf_of_7 = 1, .max_extended = 0x80000001u};
+    f.word[bits[i].word] = 1u << bits[i].bit;
+    CHECK(ml_cpu_present(&f) == bits[i].feature, "bit %d of word %d is features %#x, not %#x", bits[i].bit, bits[i].word,
+          ml_cpu_present(&f), bits[i].feature);
+    all |= bits[i].feature;
+  }
+  ml_cpu_facts f = {.max_leaf = 7, .max_subleaf_of_7 = 1, .max_extended = 0x80000001u};
+  memset(f.word, 0xff, sizeof f.word);
+  CHECK(ml_cpu_present(&f) == all, "there are features %#x, and bits of %#x", ml_cpu_present(&f), all);
+#if defined(__x86_64__)
+  /* XCR0: SSE 1, AVX 2, opmask 5, upper halves of ZMM 6, ZMM 16 to 31 7. Without one of them AVX or AVX-512 cannot be used. */
+  const uint32_t avx512 = ML_CPU_AVX512F | ML_CPU_AVX512CD | ML_CPU_AVX512BW | ML_CPU_AVX512DQ | ML_CPU_AVX512VL | ML_CPU_AVX512VNNI |
+                          ML_CPU_AVX512VBMI | ML_CPU_AVX512BF16;
+  const uint32_t avx = avx512 | ML_CPU_AVX | ML_CPU_AVX2 | ML_CPU_FMA | ML_CPU_F16C | ML_CPU_AVXVNNI;
+  for (int bit = 0; bit < 8; bit++) {
+    f.xcr0 = 0xe7u & ~(1u << bit);
+    uint32_t lost = all & ~ml_cpu_usable(&f), needed = bit == 1 || bit == 2 ? avx : bit >= 5 ? avx512 : 0;
+    CHECK((lost & needed) == needed, "without bit %d of XCR0: %#x stays usable", bit, needed & ~lost);
+    CHECK((lost & ~avx) == 0 || bit == 1 || bit == 2, "without bit %d of XCR0: %#x is lost", bit, lost);
+    CHECK(bit >= 5 || bit == 1 || bit == 2 || lost == 0, "bit %d of XCR0 is not needed, and %#x is lost", bit, lost);
+  }
+#endif
+}
+
 /* What the compiler was allowed to use is what the registry says this build needs: no more, or the guard would let a CPU in that lacks it;
  * no less, or the build is slower than its name. */
 static void test_registry(void) {
@@ -212,6 +281,7 @@ int test_main(int argc, char **argv) {
   test_leaf_bounds();
 #endif
   test_sentences();
+  test_bits();
   test_registry();
   return harness_finish();
 }

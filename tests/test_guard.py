@@ -125,6 +125,38 @@ def test_shared_library(
         check_refusal(run, "", arch, isa, cpu)
 
 
+TWO_BUILDS = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <legacyml.h>
+
+int main(int argc, char **argv) {
+  ml_error err;
+  ml_model *model;
+  void *first = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL), *second = dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL);
+  if (argc != 4 || first == NULL || second == NULL) {
+    return 99;
+  }
+  ml_status (*open_model)(const char *, uint32_t, ml_model **, ml_error *) = dlsym(second, "ml_model_open");
+  ml_status status = open_model(argv[3], 0, &model, &err);
+  fprintf(stderr, "%s\\n", err.text);
+  return (int)status;
+}
+"""
+
+
+def test_two_builds_in_one_process(build: Callable[..., Path], tiny: Path, tmp_path: Path) -> None:
+    """A library whose symbols come after another build's still asks its own guard."""
+    if HOST != "x86_64":
+        pytest.skip("the two builds are of x86-64")
+    need(HOST)
+    program = tmp_path / "two"
+    subprocess.run(["gcc", "-I", TOP / "src/include", "-x", "c", "-", "-o", program, "-ldl"], input=TWO_BUILDS, text=True, check=True)
+    libraries = [build(isa) / "liblegacyml.so" for isa in ("sse2", "avx2")]
+    assert emulate(HOST, "Haswell", program, *libraries, tiny).returncode == 0
+    check_refusal(emulate(HOST, "Penryn", program, *libraries, tiny), "", HOST, "avx2", "Penryn")
+
+
 @pytest.mark.parametrize("isa", [isa for isa in isas(HOST) if isa not in ("scalar", "sse2", "neon")])
 def test_with_link_time_optimisation(isa: str, build: Callable[..., Path], tiny: Path, request: pytest.FixtureRequest) -> None:
     """Nothing of the ISA is moved to before the verdict when the whole program is optimised at once."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import golden
-from conftest import HOST, QEMU, TOP, chain, emulate, in_row, isas, need, runs_here
+from conftest import FOREIGN, HOST, QEMU, TOP, chain, emulate, in_row, isas, need, runs_here
 
 # What emulated CPUs can run, and so must.
 ARMV8 = ("cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1", "a64fx", "max")
@@ -29,8 +29,10 @@ CPUS = {
     ("x86_64", "sse41"): ("Penryn", "Nehalem"),
 }
 # arch, isa, compiler, CPU: None is this machine's.
-ROWS = [(HOST, isa, cc, None) for isa in isas(HOST) for cc in (None, "clang")] + [
-    (arch, isa, None, cpu) for (arch, isa), cpus in CPUS.items() for cpu in cpus
+ROWS = [
+    *((HOST, isa, cc, None) for isa in isas(HOST) for cc in (None, "clang")),
+    *((arch, isa, None, cpu) for (arch, isa), cpus in CPUS.items() for cpu in cpus),
+    *((arch, isa, "clang", cpus[0]) for (arch, isa), cpus in CPUS.items() if arch in FOREIGN),
 ]
 
 BINDINGS = {

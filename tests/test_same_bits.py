@@ -33,7 +33,7 @@ BUILDS = [
     *(dict(isa=isa, cc="clang", cflags="-O3") for isa in NATIVE_ISAS),
     *(dict(isa=isa, debug=1) for isa in NATIVE_ISAS),
     dict(isa="sse2", cppflags="-DML_NO_MMAP"),
-    *(dict(isa=isa, cflags=cflags) for isa in NATIVE_ISAS for cflags in ("-march=native -O3", "-mavx2 -mfma", "-Ofast")),
+    *(dict(isa=isa, cflags=cflags) for isa in NATIVE_ISAS for cflags in ("-march=native -O3", "-mavx2 -mfma", "-Ofast -fsingle-precision-constant")),
     *(dict(isa=isa, cc="clang", cflags="-Ofast -march=native") for isa in NATIVE_ISAS),
 ]
 

@@ -5,7 +5,7 @@
     tools/arm_cost.py [--llama FOLDER]
 
 Prints for each build and block format the instructions of the inner loop per block of 32 weights and, with llvm-mca, the cycles that its
-models of Cortex-A53, Cortex-A72 and Neoverse N1 take for them, all data being in the first-level cache. With the source of llama.cpp, the
+models of Cortex-A53, Cortex-A72 and Neoverse N1 take for them, of Cortex-A9 for ARMv7, all data being in the first-level cache. With the source of llama.cpp, the
 folder that has ggml/, its dot products are compiled for the same architecture and measured in the same way; there the fold at the end of
 a row is left out as well. Needs the cross compilers and binutils, and llvm-mca for the cycles.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 PREFIX = {"aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf"}
-CPUS = {"aarch64": ("cortex-a53", "cortex-a72", "neoverse-n1"), "armv7": ("cortex-a8", "cortex-a9", "cortex-a53")}
+CPUS = {"aarch64": ("cortex-a53", "cortex-a72", "neoverse-n1"), "armv7": ("cortex-a9",)}
 # Builds, and the flags that llama.cpp gets for the same CPUs.
 BUILDS = [
     ("armv7", "neon", "-march=armv7-a -mfpu=neon -mfloat-abi=hard"),

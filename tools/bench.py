@@ -226,19 +226,32 @@ def bench_llama(arguments: argparse.Namespace) -> None:
     print(f"legacyml is {times_text(times(*found.values()))} times as fast")
 
 
+def count(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a whole number of 1 or more is needed, not {text!r}")
+    return int(text)
+
+
+def existing(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-t", "--threads", type=int, default=1)
-    parser.add_argument("-n", "--tokens", type=int, default=64)
-    parser.add_argument("-r", "--rounds", type=int, default=5)
+    parser.add_argument("-t", "--threads", type=count, default=1)
+    parser.add_argument("-n", "--tokens", type=count, default=64)
+    parser.add_argument("-r", "--rounds", type=count, default=5)
     commands = parser.add_subparsers(required=True)
     for name, function in (("isa", bench_isa), ("kernels", bench_kernels), ("start", bench_start), ("llama", bench_llama)):
         command = commands.add_parser(name)
         command.set_defaults(function=function)
         if name != "kernels":
-            command.add_argument("model", type=Path, help=".mlb, Q8_0")
+            command.add_argument("model", type=existing, help=".mlb, Q8_0")
         if name == "llama":
-            command.add_argument("gguf", type=Path, help="the GGUF that the model was converted from")
+            command.add_argument("gguf", type=existing, help="the GGUF that the model was converted from")
         if name in ("isa", "kernels"):
             command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison and every run to FILE")
     arguments = parser.parse_args()

@@ -35,6 +35,8 @@ def load() -> tuple[list[dict], list[dict]]:
     features, isas = data["feature"], data["isa"]
     by_name = {isa["name"]: isa for isa in isas}
     for isa in isas:
+        if isa["parent"] and isa["parent"] not in by_name:
+            raise ValueError(f"{isa['name']}: there is no parent {isa['parent']}")
         for arch, row in isa["arch"].items():
             known = {f["name"] for f in features if f["arch"] == arch}
             if unknown := set(row["features"]) - known:
@@ -163,7 +165,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="only say which files are out of date")
     check = parser.parse_args().check
-    features, isas = load()
+    try:
+        features, isas = load()
+    except ValueError as error:
+        sys.exit(f"{REGISTRY.name}: {error}")
     outputs = {
         TOP / "src/config/isa.mk": makefile(features, isas),
         TOP / "src/config/isa_table.h": table(features, isas),

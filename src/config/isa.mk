@@ -26,7 +26,7 @@ NEEDS_aarch64_neon := asimd
 NEEDS_aarch64_scalar := asimd
 
 ISAS_armv7 := neon scalar
-FLAGS_armv7_neon := -march=armv7-a -mfpu=neon -mfloat-abi=hard
+FLAGS_armv7_neon := -march=armv7-a -mfpu=neon -mfloat-abi=hard -fno-tree-slp-vectorize
 FLAGS_armv7_scalar := -march=armv7-a -mfpu=vfpv3-d16 -mfloat-abi=hard
 NEEDS_armv7_neon := vfpv3 neon
 NEEDS_armv7_scalar := vfpv3

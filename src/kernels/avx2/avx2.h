@@ -3,6 +3,10 @@
 #ifndef ML_KERNELS_AVX2_H
 #define ML_KERNELS_AVX2_H
 
+#ifndef __AVX2__
+#error "this folder needs -mavx2"
+#endif
+
 #include "../kernels.h"
 
 ML_DECLARE_KERNELS(avx2)

@@ -3,10 +3,6 @@
 #ifndef ML_KERNELS_AVX2_V16_H
 #define ML_KERNELS_AVX2_V16_H
 
-#ifndef __AVX2__
-#error "this folder needs -mavx2"
-#endif
-
 #include "../inline.h"
 #include "../exp_constants.h"
 #include "fold8.h"

@@ -3,8 +3,8 @@
 #ifndef ML_KERNELS_AVX512VNNI_H
 #define ML_KERNELS_AVX512VNNI_H
 
-#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VNNI__)
-#error "this folder needs -mavx512f -mavx512bw -mavx512vnni"
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) || !defined(__AVX512VNNI__)
+#error "this folder needs -mavx512f -mavx512bw -mavx512vl -mavx512vnni"
 #endif
 
 #include "../kernels.h"

@@ -3,6 +3,10 @@
 #ifndef ML_KERNELS_SSE2_H
 #define ML_KERNELS_SSE2_H
 
+#ifndef __SSE2__
+#error "this folder needs -msse2"
+#endif
+
 #include "../kernels.h"
 
 ML_DECLARE_KERNELS(sse2)

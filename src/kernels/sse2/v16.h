@@ -3,10 +3,6 @@
 #ifndef ML_KERNELS_SSE2_V16_H
 #define ML_KERNELS_SSE2_V16_H
 
-#ifndef __SSE2__
-#error "this folder needs -msse2"
-#endif
-
 #include <emmintrin.h>
 
 #include "../inline.h"
