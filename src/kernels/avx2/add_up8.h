@@ -21,4 +21,9 @@ ML_INLINE __m256i add_up8(__m256i abcd, __m256i efgh) {
   return _mm256_add_epi32(_mm256_permute2x128_si256(abcd, efgh, 0x20), _mm256_permute2x128_si256(abcd, efgh, 0x31));
 }
 
+/* The sums of BLOCK(0) to BLOCK(n - 1), which the caller defines as the partial sums of a block each, in order; the rest 0. */
+#define ADD_UP_BLOCKS(n)                                   \
+  add_up8(add_up4(BLOCK(0), BLOCK(1), BLOCK(2), BLOCK(3)), \
+          (n) > 4 ? add_up4(BLOCK(4), BLOCK(5), BLOCK(6), BLOCK(7)) : _mm256_setzero_si256())
+
 #endif

@@ -17,8 +17,7 @@ ML_INLINE __m256i block_dot(const int8_t *w, const int8_t *x) {
 
 ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
 #define BLOCK(i) ((i) < n ? block_dot(w + (b + (i)) * BLOCK_BYTES, x->q + (b + (i)) * ML_QK) : _mm256_setzero_si256())
-  return add_up8(add_up4(BLOCK(0), BLOCK(1), BLOCK(2), BLOCK(3)),
-                 n > 4 ? add_up4(BLOCK(4), BLOCK(5), BLOCK(6), BLOCK(7)) : _mm256_setzero_si256());
+  return ADD_UP_BLOCKS(n);
 #undef BLOCK
 }
 

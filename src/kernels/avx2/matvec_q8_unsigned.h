@@ -19,11 +19,6 @@ typedef struct {
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 #define ROWS 1 /* measured: two rows share the loads of x, but are two streams */
 
-/* The sums of BLOCK(0) to BLOCK(n - 1), each the partial sums of a block, in order; the rest 0. */
-#define SUMS(n)                                            \
-  add_up8(add_up4(BLOCK(0), BLOCK(1), BLOCK(2), BLOCK(3)), \
-          (n) > 4 ? add_up4(BLOCK(4), BLOCK(5), BLOCK(6), BLOCK(7)) : _mm256_setzero_si256())
-
 static void prepare(activations *out, const ml_qact *x) {
   const __m256i all_128 = _mm256_set1_epi8(-128);
   int blocks = x->n / ML_QK;
@@ -33,7 +28,7 @@ static void prepare(activations *out, const ml_qact *x) {
     const int8_t *q = x->q + b * ML_QK;
     int n = blocks - b;
 #define BLOCK(i) ((i) < n ? dot_bytes(all_128, load256(q + (i)*ML_QK)) : _mm256_setzero_si256())
-    _mm256_store_si256((__m256i *)(void *)(out->sums_128 + b), SUMS(n));
+    _mm256_store_si256((__m256i *)(void *)(out->sums_128 + b), ADD_UP_BLOCKS(n));
 #undef BLOCK
   }
 }
@@ -47,7 +42,7 @@ ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int
   const int8_t *q = x->q + b * ML_QK;
   w += b * BLOCK_BYTES;
 #define BLOCK(i) ((i) < n ? block_dot(w + (i)*BLOCK_BYTES, q + (i)*ML_QK) : _mm256_setzero_si256())
-  return _mm256_sub_epi32(SUMS(n), _mm256_load_si256((const __m256i *)(const void *)(x->sums_128 + b)));
+  return _mm256_sub_epi32(ADD_UP_BLOCKS(n), _mm256_load_si256((const __m256i *)(const void *)(x->sums_128 + b)));
 #undef BLOCK
 }
 

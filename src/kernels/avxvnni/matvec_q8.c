@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * y = W x for Q8_0 weights (avx2/matvec_q8_unsigned.h). */
+#include <immintrin.h>
+
 #include "../inline.h"
 #include "avxvnni.h"
-
-#include <immintrin.h>
 
 ML_INLINE __m256i dot_bytes(__m256i u, __m256i s) {
   return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), u, s);

@@ -23,9 +23,7 @@ ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   return nibble_dot(low, high, q);
 }
 
-ML_INLINE int32x4_t finish(int32x4_t sums, const activations *x, int b) {
-  return vsubq_s32(sums, vld1q_s32(x->eight_sums + b));
-}
+#define FINISH(sums, x, b) vsubq_s32(sums, vld1q_s32((x)->eight_sums + (b)))
 
 #include "matvec.h"
 

@@ -23,11 +23,7 @@ ML_INLINE __m128i block_dot(const int8_t *w, const int16_t *x) {
   return _mm_add_epi32(_mm_add_epi32(a, b), _mm_add_epi32(c, d));
 }
 
-ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
-  (void)x;
-  (void)b;
-  return _mm_srai_epi32(sums, 8);
-}
+#define FINISH(sums, x, b) _mm_srai_epi32(sums, 8)
 
 #include "matvec.h"
 

@@ -45,9 +45,7 @@ ML_INLINE __m128i block_dot(const int8_t *w, const int8_t *x) {
   return _mm_madd_epi16(_mm_add_epi16(low, high), _mm_set1_epi16(1));
 }
 
-ML_INLINE __m128i finish(__m128i sums, const activations *x, int b) {
-  return _mm_sub_epi32(sums, load128(x->eight_sums + b));
-}
+#define FINISH(sums, x, b) _mm_sub_epi32(sums, load128((x)->eight_sums + (b)))
 
 #include "../sse2/matvec.h"
 
