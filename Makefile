@@ -18,22 +18,23 @@ VENV    ?= .venv
 VERSION := $(shell sed -n 's/^.define LEGACYML_VERSION "\(.*\)"/\1/p' src/include/legacyml.h)
 ABI     := $(shell sed -n 's/^.define LEGACYML_ABI \(.*\)/\1/p' src/include/legacyml.h)
 
-# The architecture is the compiler's, and without ISA= the build is the best of this CPU .
+# The architecture is the compiler's, and without ISA= the build is the best of this CPU.
 TRIPLET := $(shell $(CC) -dumpmachine 2>/dev/null)
 ARCH    := $(patsubst arm%,armv7,$(firstword $(subst -, ,$(TRIPLET))))
 include src/config/isa.mk
 
-READY   := $(ISAS_$(ARCH))
+ISAS    := $(ISAS_$(ARCH))
 CPU     := $(shell sed -n 's/^\(flags\|Features\)[^:]*: *//p' /proc/cpuinfo 2>/dev/null | head -n 1)
 ifeq ($(ISA),)
-override ISA := $(firstword $(foreach i,$(READY),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
+override ISA := $(firstword $(foreach i,$(ISAS),$(if $(filter-out $(CPU),$(NEEDS_$(ARCH)_$(i))),,$(i))))
 endif
 # The variable $(1) has the value $(2) or $(3).
-one_of   = $(if $(filter 1,$(words $($(1)))),$(if $(filter $(2) $(3),$($(1))),,$(error $(1)=$($(1)) is neither $(2) nor $(3))),$(error \
-           $(1)=$($(1)) is neither $(2) nor $(3)))
+one_of   = $(if $(and $(filter 1,$(words $($(1)))),$(filter $(2) $(3),$($(1)))),,$(error $(1)=$($(1)) is neither $(2) nor $(3)))
 # Expanded when something is to be compiled, so that `make demo` can still install a compiler.
-CHECKED  = $(if $(findstring mingw,$(TRIPLET)),$(error Windows programs are built with CMake: see CONTRIBUTING.md))$(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(filter $(ISA),$(READY)),,$(error \
-           ISA=$(ISA) cannot be built for $(ARCH); there are: $(READY)))$(call one_of,THREADS,1,pthread)$(call one_of,DEBUG,0,1)$(call one_of,ASM,0,1)
+CHECKED  = $(if $(ARCH),,$(error $(CC) does not run: install a C compiler or set CC))$(if $(findstring mingw,$(TRIPLET)),$(error \
+           Windows programs are built with CMake: see CONTRIBUTING.md))$(if $(filter $(ISA),$(ISAS)),,$(error \
+           ISA=$(ISA) cannot be built for $(ARCH); there are: $(ISAS)))$(call one_of,THREADS,1,pthread)$(call one_of,DEBUG,0,1)$(call \
+           one_of,ASM,0,1)
 
 ifeq ($(BUILD),)
 override BUILD := build/$(if $(CROSS),$(TRIPLET)/)$(ISA)
@@ -218,7 +219,7 @@ help:
 	@echo 'make test-all             set up everything, run every test'
 	@echo 'make [ISA=<isa>] [THREADS=1|pthread] [ASM=0|1] [CROSS=<prefix>] [CC=...] [DEBUG=0|1] [BUILD=<folder>]'
 	@echo '                          ml_run, ml_bench, liblegacyml.so and .a in build/<isa>/; without ISA the best of this CPU'
-	@echo '                          ISA: $(READY)'
+	@echo '                          ISA: $(ISAS)'
 	@echo 'make test                 the C tests of one build'
 	@echo 'make bench                its kernels beside scalar C'
 	@echo 'make model                only convert the demo model'

@@ -20,9 +20,9 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "python"))
 sys.path.insert(0, str(TOP / "tests"))
 
-HOST = platform.machine()
-# Compiler prefix and folder of the cross-compiled C library, for architectures that can be built for and emulated.
-FOREIGN = {"aarch64": "aarch64-linux-gnu", "armv7": "arm-linux-gnueabihf"}
+HOST = platform.machine().replace("armv7l", "armv7")
+# Compiler prefix and folder of the cross-compiled C library, for other architectures that can be built for and emulated.
+FOREIGN = {arch: triplet for arch, triplet in (("aarch64", "aarch64-linux-gnu"), ("armv7", "arm-linux-gnueabihf")) if arch != HOST}
 QEMU = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64", "armv7": "qemu-arm"}
 REGISTRY = tomllib.loads((TOP / "src/config/isa.toml").read_text())
 
@@ -65,6 +65,8 @@ def emulate(arch: str, cpu: str, *command: object, **options: object) -> subproc
 
 def need(arch: str, emulated: bool = True) -> None:
     """A visible skip where the machine cannot build for an architecture, or emulate its CPUs."""
+    if arch != HOST and arch not in FOREIGN:
+        pytest.skip(f"there is no cross compiler for {arch} here")
     if arch in FOREIGN and shutil.which(f"{FOREIGN[arch]}-gcc") is None:
         pytest.skip(f"{FOREIGN[arch]}-gcc is not installed")
     if emulated and shutil.which(QEMU[arch]) is None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 import subprocess
 from pathlib import Path
 from typing import Callable, Iterator
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 import mirror
-from conftest import REGISTRY, TOP, chain, runs_here
+from conftest import HOST, REGISTRY, TOP, chain, runs_here
 
 F = np.float32
 FLOATS = np.ctypeslib.ndpointer(F, flags="C_CONTIGUOUS")
@@ -214,7 +213,7 @@ def test_exp_bits(isa: str, tmp_path: Path) -> None:
     """exp alone, over a million arguments; in softmax and silu_mul the last bit is often rounded away."""
     lanes = next((name for name in chain(isa) if (TOP / f"src/kernels/{name}/v16.h").exists()), None)
     text = EXP_SOURCE["scalar" if lanes is None else "vector"].replace("ISA", lanes or "")
-    allowed = next(row["arch"][platform.machine()]["flags"] for row in REGISTRY["isa"] if row["name"] == isa)
+    allowed = next(row["arch"][HOST]["flags"] for row in REGISTRY["isa"] if row["name"] == isa)
     flags = [*allowed.split(), *"-std=c11 -O2 -ffp-contract=off -fno-math-errno -shared -fPIC -x c -".split()]
     subprocess.run(["gcc", f"-I{TOP}/src", *flags, "-o", tmp_path / "exp.so"], input=text, text=True, check=True)
     function = ctypes.CDLL(str(tmp_path / "exp.so")).exp_all

@@ -74,15 +74,15 @@ def times_text(ratio: dict[str, float] | None) -> str:
 
 def chain() -> dict[str, str]:
     """The builds that there are for this architecture, and for each the one that it is compared with: the nearest below it that there is."""
-    ask = ["make", "-s", "--eval", "ready: ; @echo $(READY)", "ready"]
-    ready = subprocess.run(ask, cwd=TOP, capture_output=True, text=True, check=True).stdout.split()
+    ask = ["make", "-s", "--eval", "isas: ; @echo $(ISAS)", "isas"]
+    isas = subprocess.run(ask, cwd=TOP, capture_output=True, text=True, check=True).stdout.split()
     registry = {row["name"]: row for row in tomllib.loads((TOP / "src/config/isa.toml").read_text())["isa"]}
 
     def below(isa: str) -> str:
         parent = registry[isa]["parent"]
-        return parent if parent in ready else below(parent) if parent else BASE
+        return parent if parent in isas else below(parent) if parent else BASE
 
-    return {isa: below(isa) for isa in sorted(ready, key=lambda name: registry[name]["rank"])}
+    return {isa: below(isa) for isa in sorted(isas, key=lambda name: registry[name]["rank"])}
 
 
 def native_builds() -> tuple[dict[str, Path], dict[str, str]]:
