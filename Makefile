@@ -255,7 +255,7 @@ bench: all
 INSTALL_TO = $(DESTDIR)$(PREFIX)
 
 install: all
-	install -d "$(INSTALL_TO)/bin" "$(INSTALL_TO)/lib/pkgconfig" "$(INSTALL_TO)/include"
+	install -d "$(INSTALL_TO)/bin" "$(INSTALL_TO)/lib/pkgconfig" "$(INSTALL_TO)/include" "$(INSTALL_TO)/share/man/man1"
 	install $(PROGRAMS) "$(INSTALL_TO)/bin"
 	install -m 644 src/include/legacyml.h "$(INSTALL_TO)/include"
 	install -m 644 $(ARCHIVE) "$(INSTALL_TO)/lib"
@@ -264,6 +264,7 @@ install: all
 	ln -sf liblegacyml.so.$(ABI) "$(INSTALL_TO)/lib/liblegacyml.so"
 	sed 's/@VERSION@/$(VERSION)/; s/@THREADS@/$(if $(filter pthread,$(THREADS)),-pthread)/' src/config/legacyml.pc.in > $(BUILD)/legacyml.pc
 	install -m 644 $(BUILD)/legacyml.pc "$(INSTALL_TO)/lib/pkgconfig"
+	install -m 644 docs/man/*.1 "$(INSTALL_TO)/share/man/man1"
 
 help:
 	@echo 'make demo                 set up everything, build and install the package for this CPU, convert a 135M model, answer a question'

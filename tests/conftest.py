@@ -199,3 +199,12 @@ def data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no third-party data at {folder} (LEGACYML_TEST_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def channel() -> Path:
+    """The channel with the packages of all platforms, build/channel; a visible skip where it lacks some."""
+    folder = TOP / "build" / "channel"
+    if not all(list((folder / name).glob("liblegacyml-*.conda")) for name in ("linux-64", "linux-aarch64", "linux-armv7l")):
+        pytest.skip("build/channel lacks packages of some platform: run make package PLATFORM=all")
+    return folder

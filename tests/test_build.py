@@ -381,7 +381,9 @@ def test_install(threads: str, tmp_path: Path) -> None:
     files = {str(path.relative_to(there)) for path in there.rglob("*") if not path.is_dir()}
     version = re.search(r'define LEGACYML_VERSION "(.*)"', (TOP / "src/include/legacyml.h").read_text())[1]
     libraries = {f"lib/liblegacyml{end}" for end in (".a", ".so", ".so.0", f".so.{version}")}
-    assert files == libraries | {"bin/ml_run", "bin/ml_bench", "include/legacyml.h", "lib/pkgconfig/legacyml.pc"}
+    assert files == libraries | {"bin/ml_run", "bin/ml_bench", "include/legacyml.h", "lib/pkgconfig/legacyml.pc"} | {
+        f"share/man/man1/{program}.1" for program in ("ml_run", "ml_bench")
+    }
 
     def config(*options: str) -> list[str]:
         environment = os.environ | {"PKG_CONFIG_PATH": str(there / "lib/pkgconfig")}

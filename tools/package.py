@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import fcntl
 import importlib.util
 import io
@@ -27,7 +28,7 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Callable, NoReturn
 
 import rattler.exceptions
 import rattler_build
@@ -46,12 +47,17 @@ VARIANTS = {
 }
 TOOLCHAINS = ("zig", "gcc")
 HERE = {"x86_64": "linux-64", "aarch64": "linux-aarch64", "armv7l": "linux-armv7l"}.get(platform.machine(), platform.machine())
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What of a log is worth showing when a build has failed.
 LAST_LINES = 60
 
 
 class PackageError(Exception):
     """One sentence about what went wrong."""
+
+
+class Reported(Exception):
+    """Something went wrong, and has been said."""
 
 
 class Log:
@@ -75,7 +81,10 @@ def config(target: str) -> rattler_build.PlatformConfig:
 
 def render(recipe: Path, variants: rattler_build.VariantConfig, target: str) -> list[rattler_build.RenderedVariant]:
     """The outputs of a recipe, each once."""
-    outputs = rattler_build.Stage0Recipe.from_file(recipe).render(variants, rattler_build.RenderConfig(platform=config(target)))
+    try:
+        outputs = rattler_build.Stage0Recipe.from_file(recipe).render(variants, rattler_build.RenderConfig(platform=config(target)))
+    except rattler_build.RattlerBuildError as error:
+        raise PackageError(f"{recipe.relative_to(TOP)}: {error}") from None
     return list({file_name(output): output for output in outputs}.values())
 
 
@@ -93,6 +102,8 @@ def unsolvable(output: rattler_build.RenderedVariant, target: str, channels: lis
             asyncio.run(solve(specs, platform_, channels=channels))
         except rattler.exceptions.SolverError as error:
             return f"{', '.join(specs)} for {platform_}: {error}"
+        except (rattler.exceptions.GatewayError, rattler.exceptions.FetchRepoDataError):
+            return ""  # a disk that is full, and not what was asked for
     return ""
 
 
@@ -124,10 +135,8 @@ def build(outputs: list[rattler_build.RenderedVariant], folder: Path, channels: 
     return packages
 
 
-def make_base_channel(platforms: list[str]) -> None:
-    wanted = [f"--platform={name}" for name in platforms if name != "linux-armv7l"]  # conda has no Python there
-    command = [sys.executable, TOP / "tools/base_channel.py", BASE, *(wanted or [f"--platform={HERE}"])]
-    if subprocess.run(command, check=False).returncode != 0:
+def make_base_channel() -> None:
+    if subprocess.run([sys.executable, TOP / "tools/base_channel.py", BASE], check=False).returncode != 0:
         raise PackageError("the base channel could not be made")
 
 
@@ -148,19 +157,23 @@ def make_toolchain_channel(glibc: dict[str, str], scratch: Path) -> None:
         }
     )
     built = build(render(TOP / "recipe/toolchain/recipe.yaml", variants, HERE), scratch / "toolchain", [], HERE, "toolchain")
-    publish(TOOLCHAIN, built, {HERE}, scratch)
+    exchange(TOOLCHAIN, prepare(TOOLCHAIN, built, scratch))
 
 
-def make_suite(target: str, toolchain: str, glibc: str, folder: Path, noarch: bool) -> list[Path]:
+def make_suite(target: str, toolchain: str, glibc: str, folder: Path, noarch: bool) -> None:
     """Every package of one platform; those that fit all platforms only if `noarch`."""
-    variants = rattler_build.VariantConfig.from_file_with_context(VARIANTS[target], rattler_build.JinjaConfig(platform=config(target)))
+    file = VARIANTS[target]
+    try:
+        variants = rattler_build.VariantConfig.from_file_with_context(file, rattler_build.JinjaConfig(platform=config(target)))
+    except rattler_build.RattlerBuildError:
+        raise PackageError(f"{file.relative_to(TOP)} is not a table of variants") from None
     local = {"c_compiler": [toolchain], "c_stdlib_version": [glibc], "python_min": [base_python()], "build_platform": [HERE]}
     outputs = render(TOP / "recipe/recipe.yaml", variants.merge(rattler_build.VariantConfig(local)), target)
     outputs = [output for output in outputs if noarch or output.recipe.build.noarch is None]
     # Tests install what a package depends on, so names come last.
     order = ["liblegacyml", "legacyml-which-isa", "legacyml-python", "legacyml-convert", "_legacyml-cpu"]
     outputs.sort(key=lambda output: order.index(output.recipe.package.name) if output.recipe.package.name in order else len(order))
-    return build(outputs, folder, [BASE, TOOLCHAIN], target, target)
+    build(outputs, folder, [BASE, TOOLCHAIN], target, target)
 
 
 def base_python() -> str:
@@ -174,8 +187,8 @@ def base_python() -> str:
 def epoch() -> int:
     """The time that packages carry: SOURCE_DATE_EPOCH, or that of the last commit, or of the recipe."""
     if value := os.environ.get("SOURCE_DATE_EPOCH"):
-        if not value.isdecimal():
-            raise PackageError(f"SOURCE_DATE_EPOCH is {value!r}, not a number of seconds")
+        if not value.isdecimal() or int(value) >= 2**32:
+            raise PackageError(f"SOURCE_DATE_EPOCH is {value!r}, not a number of seconds from 1970 to 2106")
         return int(value)
     git = subprocess.run(["git", "-C", TOP, "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False)
     return int(git.stdout) if git.returncode == 0 and git.stdout.strip() else int((TOP / "recipe/recipe.yaml").stat().st_mtime)
@@ -210,11 +223,10 @@ def settle(package: Path, target: Path, seconds: int) -> None:
             new.writestr(zipfile.ZipInfo(entry.filename, date), data)
 
 
-def publish(channel: Path, packages: list[Path], replaced: set[str], scratch: Path) -> None:
-    """Puts packages into a channel in place of all that it had for these platforms. A new channel is written, indexed and exchanged for the old."""
-    seconds = epoch()
+def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
+    """Writes a channel with these packages in place of all that the old one has for their platforms. Index and all, ready to be exchanged for it."""
+    seconds, replaced = epoch(), {package.parent.name for package in packages}
     fresh = scratch / f"{channel.name}.new"
-    shutil.rmtree(fresh, ignore_errors=True)
     (fresh / "noarch").mkdir(parents=True)
     for kept in channel.glob("*/*.conda"):
         if kept.parent.name not in replaced:
@@ -224,22 +236,52 @@ def publish(channel: Path, packages: list[Path], replaced: set[str], scratch: Pa
         (fresh / package.parent.name).mkdir(exist_ok=True)
         settle(package, fresh / package.parent.name / package.name, seconds)
     asyncio.run(index_fs(fresh, write_zst=False, write_shards=False, force=True))
-    old = scratch / f"{channel.name}.old"
-    shutil.rmtree(old, ignore_errors=True)
-    with uninterrupted():
-        if channel.exists():
-            channel.rename(old)
+    return fresh
+
+
+def exchange(channel: Path, fresh: Path) -> None:
+    old = fresh.with_suffix(".old")
+    if channel.exists():
+        channel.rename(old)
+    try:
         fresh.rename(channel)
+    except OSError:
+        old.rename(channel)
+        raise
 
 
-class uninterrupted:
-    """Between the two renames there is no channel: no signal may end the program there."""
+def killable(work: Callable[[], object]) -> bool:
+    """Runs work in a process that can be ended with everything it has started: rattler-build does not stop for a signal. False after a failure."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os._exit(report(work))
+    try:
+        return os.waitpid(child, 0)[1] == 0
+    except KeyboardInterrupt:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
 
-    def __enter__(self) -> None:
-        self.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 
-    def __exit__(self, *_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.before)
+def report(work: Callable[[], object]) -> int:
+    """Runs work and says what went wrong, in one sentence; returns the exit status."""
+    status = 1
+    try:
+        work()
+        status = 0
+    except KeyboardInterrupt:
+        print("package.py: interrupted; the channel is as it was", file=sys.stderr)
+        status = 130
+    except Reported:
+        pass
+    except (PackageError, rattler_build.RattlerBuildError, OSError) as error:
+        print(f"package.py: {error}; the channel is as it was", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
 
 
 def package(platforms: list[str], toolchain: str) -> None:
@@ -248,14 +290,32 @@ def package(platforms: list[str], toolchain: str) -> None:
     scratch = BUILD / "package"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    make_base_channel(platforms)
-    make_toolchain_channel(glibc, scratch)
-    built: list[Path] = []
-    for target in platforms:
-        built += make_suite(target, toolchain, glibc[toolchain], scratch / "suite", noarch=not built)
-    publish(CHANNEL, built, {path.parent.name for path in built}, scratch)
-    shutil.rmtree(scratch)
+    make_base_channel()
+
+    def build_all() -> None:
+        make_toolchain_channel(glibc, scratch)
+        for number, target in enumerate(platforms):
+            make_suite(target, toolchain, glibc[toolchain], scratch / "suite", noarch=number == 0)
+
+    if not killable(build_all):
+        raise Reported
+    built = sorted((scratch / "suite").glob("*/*.conda"))
+    fresh = prepare(CHANNEL, built, scratch)
+    # Between the two renames there is no channel, and after them it is not as it was: nothing may end the program from here on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    exchange(CHANNEL, fresh)
+    shutil.rmtree(scratch, ignore_errors=True)
     print(f"{len(built)} packages in {CHANNEL.relative_to(TOP)}", file=sys.stderr)
+
+
+def locked(work: Callable[[], None]) -> None:
+    BUILD.mkdir(exist_ok=True)
+    with open(BUILD / "package.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PackageError("another build of packages is running in this checkout") from None
+        work()
 
 
 def stop(number: int, _: object) -> NoReturn:
@@ -270,26 +330,11 @@ def main() -> int:
     if HERE != "linux-64":
         print(f"package.py: packages are built on linux-64, and this is {HERE}", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, stop)
-    BUILD.mkdir(exist_ok=True)
-    try:
-        with open(BUILD / "package.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            package(list(VARIANTS) if arguments.platform == "all" else [arguments.platform], arguments.toolchain)
-    except BlockingIOError:
-        print("package.py: another build of packages is running in this checkout", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("package.py: interrupted; the channel is as it was", file=sys.stderr)
-        return 130
-    except (PackageError, rattler_build.RattlerBuildError, OSError) as error:
-        print(f"package.py: {error}; the channel is as it was", file=sys.stderr)
-    else:
-        return 0
-    return 1
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    platforms = list(VARIANTS) if arguments.platform == "all" else [arguments.platform]
+    return report(lambda: locked(lambda: package(platforms, arguments.toolchain)))
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # py-rattler sometimes aborts when the interpreter ends
+    os._exit(main())  # py-rattler sometimes aborts when the interpreter ends
