@@ -48,7 +48,7 @@ async def solve(
     """The packages that fulfil the specs. Raises rattler.exceptions.SolverError, whose text says why there are none."""
     return await rattler.solve(
         sources=[rattler.Channel(channel.resolve().as_uri()) for channel in channels if channel.exists()],
-        specs=list(specs),
+        specs=[rattler.MatchSpec(spec) for spec in specs],
         platforms=[platform, "noarch"],
         virtual_packages=virtual_packages(platform, archspec),
         gateway=gateway or rattler.Gateway(cache_dir=cache() / "repodata"),
@@ -67,10 +67,9 @@ async def create(prefix: Path, specs: Sequence[str], platform: str, archspec: Op
     await rattler.install(
         records,
         target_prefix=prefix,
-        platform=platform,
+        platform=rattler.Subdir(platform),
         cache_dir=cache(),
         show_progress=False,
-        requested_specs=[rattler.MatchSpec(spec) for spec in specs],
     )
 
 
@@ -88,7 +87,7 @@ def main() -> int:
         return 1
     try:
         asyncio.run(create(arguments.prefix, arguments.specs, arguments.platform, arguments.archspec, channels))
-    except (rattler.exceptions.SolverError, OSError) as error:
+    except (rattler.exceptions.SolverError, rattler.exceptions.InvalidMatchSpecError, OSError) as error:
         print(f"environment.py: {' '.join(arguments.specs)} for {arguments.platform}: {error}", file=sys.stderr)
         return 1
     return 0

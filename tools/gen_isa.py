@@ -167,14 +167,17 @@ def baseline(arch: str, isas: list[dict]) -> dict:
     return next(i for i in best_first(arch, isas) if set(i["arch"][arch]["features"]) <= set(scalar))
 
 
-def best_builds(arch: str, isas: list[dict]) -> dict[str, str]:
-    """The best build for each CPU name that archspec has for an architecture."""
-    always = set(baseline(arch, isas)["arch"][arch]["features"])
+def builds_by_cpu(arch: str, isas: list[dict]) -> dict[str, list[str]]:
+    """For each CPU name that archspec has for an architecture the builds that it runs from the baseline up, best first."""
+    floor = baseline(arch, isas)
+    always = set(floor["arch"][arch]["features"])
+    here = [i for i in best_first(arch, isas) if i["rank"] >= floor["rank"]]
     cpus = tomllib.loads(CPUS.read_text())[arch]
-    return {
-        cpu: next(i["name"] for i in best_first(arch, isas) if set(i["arch"][arch]["features"]) <= always | set(features))
-        for cpu, features in cpus.items()
-    }
+    return {cpu: [i["name"] for i in here if set(i["arch"][arch]["features"]) <= always | set(features)] for cpu, features in cpus.items()}
+
+
+def best_builds(arch: str, isas: list[dict]) -> dict[str, str]:
+    return {cpu: builds[0] for cpu, builds in builds_by_cpu(arch, isas).items()}
 
 
 def selector(features: list[dict], isas: list[dict]) -> str:
@@ -280,7 +283,7 @@ CPU_OUTPUT = """\
       version: ${{{{ cpu_serial }}}}
     build:
       skip: not {selector} or isa_chosen != "always"
-      string: {isa}_cpu_{cpu}
+      string: {builds}_cpu_{cpu}
     requirements:
       run:
         - __archspec * {cpu}
@@ -290,7 +293,7 @@ CPU_OUTPUT = """\
             not_exists:
               - "**"
     about:
-      summary: Says that the CPU {cpu} runs the {isa} build of legacyml
+      summary: Says that the CPU {cpu} runs the builds {text} of legacyml
 
 """
 
@@ -298,10 +301,10 @@ CPU_OUTPUT = """\
 def recipe(isas: list[dict], text: str) -> str:
     """The recipe with the CPU names above the baseline made anew: an output each, since variants would multiply with those of the other outputs."""
     outputs = [
-        CPU_OUTPUT.format(selector=arch, isa=isa, cpu=cpu)
+        CPU_OUTPUT.format(selector=arch, builds="_".join(builds[:-1]), text=", ".join(builds), cpu=cpu)
         for arch in dict.fromkeys(PLATFORMS.values())
-        for cpu, isa in best_builds(arch, isas).items()
-        if isa != baseline(arch, isas)["name"]
+        for cpu, builds in builds_by_cpu(arch, isas).items()
+        if len(builds) > 1
     ]
     serial = tomllib.loads(CPUS.read_text())["serial"]
     text = re.sub(r'cpu_serial: ".*"', f'cpu_serial: "{serial}"', text)

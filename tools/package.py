@@ -84,7 +84,7 @@ def render(recipe: Path, variants: rattler_build.VariantConfig, target: str) -> 
     try:
         outputs = rattler_build.Stage0Recipe.from_file(recipe).render(variants, rattler_build.RenderConfig(platform=config(target)))
     except rattler_build.RattlerBuildError as error:
-        raise PackageError(f"{recipe.relative_to(TOP)}: {error}") from None
+        raise PackageError(f"{recipe}: {error}") from None
     return list({file_name(output): output for output in outputs}.values())
 
 
@@ -166,7 +166,7 @@ def make_suite(target: str, toolchain: str, glibc: str, folder: Path, noarch: bo
     try:
         variants = rattler_build.VariantConfig.from_file_with_context(file, rattler_build.JinjaConfig(platform=config(target)))
     except rattler_build.RattlerBuildError:
-        raise PackageError(f"{file.relative_to(TOP)} is not a table of variants") from None
+        raise PackageError(f"{file} is not a table of variants") from None
     local = {"c_compiler": [toolchain], "c_stdlib_version": [glibc], "python_min": [base_python()], "build_platform": [HERE]}
     outputs = render(TOP / "recipe/recipe.yaml", variants.merge(rattler_build.VariantConfig(local)), target)
     outputs = [output for output in outputs if noarch or output.recipe.build.noarch is None]
