@@ -246,7 +246,9 @@ def write_package(package: Package, channel: Path) -> None:
     parts = {
         "metadata.json": b'{"conda_pkg_format_version": 2}',
         f"pkg-{stem}.tar.zst": zstandard.compress(tar(package.files)),
-        f"info-{stem}.tar.zst": zstandard.compress(tar({f"info/{name}.json": File(json.dumps(data, indent=1).encode()) for name, data in info.items()})),
+        f"info-{stem}.tar.zst": zstandard.compress(
+            tar({f"info/{name}.json": File(json.dumps(data, indent=1).encode()) for name, data in info.items()})
+        ),
     }
     folder = channel / package.platform
     folder.mkdir(parents=True, exist_ok=True)

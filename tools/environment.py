@@ -60,7 +60,9 @@ def cache() -> Path:
     return TOP / "build/package-cache"
 
 
-async def create(prefix: Path, specs: Sequence[str], platform: str, archspec: Optional[str] = None, channels: Sequence[Path] = CHANNELS) -> None:
+async def create(
+    prefix: Path, specs: Sequence[str], platform: str, archspec: Optional[str] = None, channels: Sequence[Path] = CHANNELS
+) -> None:
     """Solves and installs; what the prefix had before is gone."""
     records = await solve(specs, platform, archspec, channels)
     shutil.rmtree(prefix, ignore_errors=True)

@@ -53,7 +53,7 @@ def main() -> int:
     if check:
         print(f"out of date with archspec {version('archspec')}: {CPUS.name}; run tools/gen_cpus.py", file=sys.stderr)
         return 1
-    text = HEAD + f"serial = {old['serial'] + 1}\narchspec = \"{version('archspec')}\"\n"
+    text = HEAD + f'serial = {old["serial"] + 1}\narchspec = "{version("archspec")}"\n'
     for arch, cpus in now.items():
         text += f"\n[{arch}]\n" + "".join(f'"{name}" = {features}\n'.replace("'", '"') for name, features in cpus.items())
     CPUS.write_text(text)

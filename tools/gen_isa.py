@@ -79,7 +79,10 @@ def cpuinfo(isa: dict, arch: str, features: list[dict]) -> str:
 
 
 def makefile(features: list[dict], isas: list[dict]) -> str:
-    lines = [f"# {NOTE}.", "# Builds of each architecture, best first; their flags; what /proc/cpuinfo must list; the chain of their kernels."]
+    lines = [
+        f"# {NOTE}.",
+        "# Builds of each architecture, best first; their flags; what /proc/cpuinfo must list; the chain of their kernels.",
+    ]
     for arch in ARCHES:
         here = best_first(arch, isas)
         lines += ["", f"ISAS_{arch} := {' '.join(i['name'] for i in here)}"]
@@ -104,10 +107,7 @@ def table(features: list[dict], isas: list[dict]) -> str:
         lines += ["", f"#{'el' if number else ''}if {ARCH_MACRO[arch]}", "", "enum {"]
         lines += [f"  {bit_name(f['name'])} = 1 << {n}," for n, f in enumerate(rows)]
         lines += ["};", "", "/* Where the CPU tells of each feature. */", "#define ML_CPU_FEATURES \\"]
-        lines += [
-            f'  {{{bit_name(f["name"])}, "{f["text"]}", ML_WORD_{f["word"]}, {f["bit"]}, {f.get("state", 0):#x}}}, \\'
-            for f in rows
-        ]
+        lines += [f'  {{{bit_name(f["name"])}, "{f["text"]}", ML_WORD_{f["word"]}, {f["bit"]}, {f.get("state", 0):#x}}}, \\' for f in rows]
         lines += ["", "/* Every build of this architecture, best first. */", "#define ML_ISA_BUILDS \\"]
         for isa in here:
             names = isa["arch"][arch]["features"]
@@ -220,7 +220,12 @@ def selector(features: list[dict], isas: list[dict]) -> str:
             sysctl = f'"{f["sysctl"]}"' if "sysctl" in f else None
             lines.append(f'        Feature("{f["name"]}", "{f["text"]}", "{f.get("cpuinfo", f["name"])}", {hwcap}, {sysctl}),')
         lines.append("    ),")
-    lines += ["}", "", "# By architecture, best first. Every CPU of the architecture runs BASELINE.", "BUILDS: dict[str, tuple[Build, ...]] = {"]
+    lines += [
+        "}",
+        "",
+        "# By architecture, best first. Every CPU of the architecture runs BASELINE.",
+        "BUILDS: dict[str, tuple[Build, ...]] = {",
+    ]
     for arch in ARCHES:
         lines.append(f'    "{arch}": (')
         for isa in best_first(arch, isas):
@@ -231,7 +236,10 @@ def selector(features: list[dict], isas: list[dict]) -> str:
     pairs = ", ".join(f'"{arch}": "{baseline(arch, isas)["name"]}"' for arch in ARCHES)
     lines += ["}", f"BASELINE = {{{pairs}}}", ""]
     cpus = tomllib.loads(CPUS.read_text())
-    lines += ["# By architecture, the best build for each CPU name of archspec's database: what the package solver chooses.", f'ARCHSPEC = "{cpus["archspec"]}"']
+    lines += [
+        "# By architecture, the best build for each CPU name of archspec's database: what the package solver chooses.",
+        f'ARCHSPEC = "{cpus["archspec"]}"',
+    ]
     lines.append("CPUS: dict[str, dict[str, str]] = {")
     for arch in ARCHES:
         lines.append(f'    "{arch}": {{')

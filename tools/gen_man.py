@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Writes the manual pages in docs/man from what the programs say of themselves.
 
-    tools/gen_man.py FOLDER          the folder of a build: build/avx2
-    tools/gen_man.py --check FOLDER  write nothing, exit 1 and name the pages that are out of date
+tools/gen_man.py FOLDER          the folder of a build: build/avx2
+tools/gen_man.py --check FOLDER  write nothing, exit 1 and name the pages that are out of date
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def page(program: str, about: str, version: str, text: str) -> str:
             paragraphs[-1] += line.strip() + "\n"
         else:
             paragraphs.append("")
-    lines = [f".\\\" written by tools/gen_man.py from {program} --help", f'.TH {program.upper()} 1 "" "legacyml {version}" "User Commands"']
+    lines = [f'.\\" written by tools/gen_man.py from {program} --help', f'.TH {program.upper()} 1 "" "legacyml {version}" "User Commands"']
     lines += [".SH NAME", f"{program} \\- {about}", ".SH SYNOPSIS", f".B {program}", escaped(usage), ".SH DESCRIPTION"]
     lines += "\n.PP\n".join(escaped(paragraph.strip()) for paragraph in paragraphs if paragraph).splitlines()
     lines.append(".SH OPTIONS")

@@ -122,6 +122,7 @@ def build(outputs: list[rattler_build.RenderedVariant], folder: Path, channels: 
                     channels=[channel.as_uri() for channel in channels],
                     package_format="conda",
                     no_build_id=True,  # the path of the build is in some files, and a longer one changes them
+                    no_include_recipe=True,  # with it goes a note of this machine's CPU and kernel
                     progress_callback=log,
                 )
             except rattler_build.RattlerBuildError as error:
@@ -195,15 +196,13 @@ def epoch() -> int:
 
 
 def settle(package: Path, target: Path, seconds: int) -> None:
-    """Writes a package anew with another time in it: rattler-build knows only that of the build."""
+    """Writes a package anew without what differs from build to build: rattler-build notes the time, and the addresses of the channels."""
 
     def member(info: tarfile.TarInfo, content: bytes | None) -> tuple[tarfile.TarInfo, bytes | None]:
         info.mtime = seconds
-        if info.name == "info/index.json":
-            content = json.dumps({**json.loads(content or b""), "timestamp": seconds * 1000}, indent=2).encode()
-        elif info.name == "info/recipe/rendered_recipe.yaml":
-            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)).encode()
-            content = re.sub(rb"(?m)^(\s*timestamp: ).*$", rb"\g<1>" + moment, content or b"")
+        for name, changed in (("info/index.json", {"timestamp": seconds * 1000}), ("info/about.json", {"channels": []})):
+            if info.name == name:
+                content = json.dumps({**json.loads(content or b""), **changed}, indent=2).encode()
         info.size = len(content) if content is not None else 0
         return info, content
 
@@ -214,7 +213,10 @@ def settle(package: Path, target: Path, seconds: int) -> None:
             if entry.filename.endswith(".tar.zst"):
                 plain = io.BytesIO()
                 source = zstandard.ZstdDecompressor().stream_reader(data)
-                with tarfile.open(fileobj=source, mode="r|") as tar, tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as out:
+                with (
+                    tarfile.open(fileobj=source, mode="r|") as tar,
+                    tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as out,
+                ):
                     for info in tar:
                         file = tar.extractfile(info) if info.isfile() else None
                         info, content = member(info, file.read() if file else None)
@@ -224,7 +226,7 @@ def settle(package: Path, target: Path, seconds: int) -> None:
 
 
 def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
-    """Writes a channel with these packages in place of all that the old one has for their platforms. Index and all, ready to be exchanged for it."""
+    """Writes a channel with these packages in place of all that the old one has for their platforms, ready to be exchanged for it."""
     seconds, replaced = epoch(), {package.parent.name for package in packages}
     fresh = scratch / f"{channel.name}.new"
     (fresh / "noarch").mkdir(parents=True)
@@ -251,7 +253,7 @@ def exchange(channel: Path, fresh: Path) -> None:
 
 
 def killable(work: Callable[[], object]) -> bool:
-    """Runs work in a process that can be ended with everything it has started: rattler-build does not stop for a signal. False after a failure."""
+    """Runs work in a process that can be ended with all it has started: rattler-build does not stop for a signal. False after a failure."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -286,7 +288,7 @@ def report(work: Callable[[], object]) -> int:
 
 def package(platforms: list[str], toolchain: str) -> None:
     # zig has the stubs of every C library; Debian's GCC builds for Debian's own.
-    glibc = {"zig": "2.17", "gcc": os.confstr("CS_GNU_LIBC_VERSION").split()[-1]}
+    glibc = {"zig": "2.17", "gcc": platform.libc_ver()[1]}
     scratch = BUILD / "package"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -329,6 +331,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if HERE != "linux-64":
         print(f"package.py: packages are built on linux-64, and this is {HERE}", file=sys.stderr)
+        return 1
+    if not re.fullmatch(r"[\w./+@=~-]+", str(TOP), re.ASCII):
+        print(
+            f"package.py: {TOP} has a space or other letters than ASCII: compilers and pkg-config do not work below such a path",
+            file=sys.stderr,
+        )
         return 1
     for number in SIGNALS:
         signal.signal(number, stop)
