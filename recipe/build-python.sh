@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 set -euxo pipefail
 
+export LDFLAGS="$LDFLAGS -Wl,-s"
 # PYTHON is the target's when cross building: the generator runs with the build machine's. The rpath leads from lib/python3.x/site-packages/legacyml,
 # where every Python finds the package, to lib.
 make python PYTHON="$BUILD_PREFIX/bin/python" PY_LIB="$PREFIX/lib" PY_INCLUDE="$PREFIX/include/python$PY_VER" \

@@ -238,6 +238,7 @@ def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
         (fresh / package.parent.name).mkdir(exist_ok=True)
         settle(package, fresh / package.parent.name / package.name, seconds)
     asyncio.run(index_fs(fresh, write_zst=False, write_shards=False, force=True))
+    shutil.rmtree(fresh / ".tmp", ignore_errors=True)  # of the indexer
     return fresh
 
 

@@ -13,7 +13,7 @@ for option in "$@"; do
   -march=x86-64 | -march=nocona | -march=armv8-a | -march=armv7-a | -mfloat-abi=hard | -mtune=*) ;;
   -march=armv8.2-a*) features+=+v8_2a${option#-march=armv8.2-a} ;;
   -mfpu=neon) fpu=+neon ;;
-  -mfpu=vfpv3-d16) fpu=+vfp3d16-neon ;;
+  -mfpu=vfpv3-d16) fpu=+vfp3d16-neon-d32 ;;
   -mno-outline-atomics) options+=(-mno-outline-atomics) ;;
   -fno-plt | -Wl,-O2 | -Wl,--sort-common | -Wl,--disable-new-dtags | -Wl,-rpath-link,*) ;;
   *) options+=("$option") ;;
@@ -22,7 +22,7 @@ done
 case $target in
 x86_64-*) cpu=x86_64 ;;
 aarch64-*) cpu=generic$features ;;
-arm-*) cpu=generic+v7a${fpu:-+vfp3d16-neon} ;; # zig's own ARMv7 has NEON
+arm-*) cpu=generic+v7a${fpu:-+vfp3d16-neon-d32} ;; # zig's own ARMv7 has NEON and 32 registers
 esac
 # zig switches UBSan on without -O and defines NDEBUG with it.
 exec "$zig" cc -target "$target" "-mcpu=$cpu" "${options[@]}" -fno-sanitize=undefined -UNDEBUG
