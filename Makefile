@@ -234,7 +234,6 @@ TOOLCHAIN ?= zig
 ENVIRONMENT := build/environment
 
 package: venv
-	tools/prepare.sh $(if $(filter linux-64,$(PLATFORM)),package,test)
 	$(VENV)/bin/python tools/package.py --platform $(PLATFORM) --toolchain $(TOOLCHAIN)
 
 # What a user does: the build that fits this CPU, from its package, in an environment of its own.

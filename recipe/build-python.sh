@@ -5,7 +5,7 @@ set -euxo pipefail
 export LDFLAGS="$LDFLAGS -Wl,-s"
 # PYTHON is the target's when cross building: the generator runs with the build machine's. The rpath leads from lib/python3.x/site-packages/legacyml,
 # where every Python finds the package, to lib.
-make python PYTHON="$BUILD_PREFIX/bin/python" PY_LIB="$PREFIX/lib" PY_INCLUDE="$PREFIX/include/python$PY_VER" \
+make python BUILD=build PYTHON="$BUILD_PREFIX/bin/python" PY_LIB="$PREFIX/lib" PY_INCLUDE="$PREFIX/include/python$PY_VER" \
   PY_OUT="$SP_DIR/legacyml" PY_RPATH='$$ORIGIN/../../..'
 cp python/legacyml/*.py python/legacyml/*.pyi python/legacyml/py.typed "$SP_DIR/legacyml/"
 rm "$SP_DIR/legacyml/build_native.py"

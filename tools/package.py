@@ -4,8 +4,8 @@
 
     tools/package.py [--platform linux-64|linux-aarch64|linux-armv7l|all] [--toolchain zig|gcc]
 
-build/base-channel and build/toolchain-channel hold what conda-forge would provide. Packages of other platforms that the channel has stay in it. It is
-replaced in one step at the end: after a failure or Ctrl-C it is as it was. The same input gives the same bytes.
+build/base-channel and build/toolchain-channel hold what conda-forge would provide. Packages of other platforms stay in the channel. It is replaced
+in one step at the end: after a failure or Ctrl-C it is as it was. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -170,11 +170,7 @@ def make_suite(target: str, toolchain: str, glibc: str, folder: Path, noarch: bo
         raise PackageError(f"{file} is not a table of variants") from None
     local = {"c_compiler": [toolchain], "c_stdlib_version": [glibc], "python_min": [base_python()], "build_platform": [HERE]}
     outputs = render(TOP / "recipe/recipe.yaml", variants.merge(rattler_build.VariantConfig(local)), target)
-    outputs = [output for output in outputs if noarch or output.recipe.build.noarch is None]
-    # Tests install what a package depends on, so names come last.
-    order = ["liblegacyml", "legacyml-which-isa", "legacyml-python", "legacyml-convert", "_legacyml-cpu"]
-    outputs.sort(key=lambda output: order.index(output.recipe.package.name) if output.recipe.package.name in order else len(order))
-    build(outputs, folder, [BASE, TOOLCHAIN], target, target)
+    build([output for output in outputs if noarch or output.recipe.build.noarch is None], folder, [BASE, TOOLCHAIN], target, target)
 
 
 def base_python() -> str:
@@ -293,6 +289,10 @@ def package(platforms: list[str], toolchain: str) -> None:
     scratch = BUILD / "package"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
+    if subprocess.run(
+        [TOP / "tools/prepare.sh", "package" if platforms == [HERE] and toolchain == "zig" else "test"], check=False
+    ).returncode:
+        raise PackageError("the system lacks programs that building packages takes")
     make_base_channel()
 
     def build_all() -> None:
@@ -305,7 +305,8 @@ def package(platforms: list[str], toolchain: str) -> None:
     built = sorted((scratch / "suite").glob("*/*.conda"))
     fresh = prepare(CHANNEL, built, scratch)
     # Between the two renames there is no channel, and after them it is not as it was: nothing may end the program from here on.
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     exchange(CHANNEL, fresh)
     shutil.rmtree(scratch, ignore_errors=True)
     print(f"{len(built)} packages in {CHANNEL.relative_to(TOP)}", file=sys.stderr)
