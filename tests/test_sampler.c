@@ -36,11 +36,11 @@ static uint64_t state_for(uint32_t k) {
 
 /* The id drawn with the random value k / STEPS; -1 on an error. */
 static int32_t draw(const float *logits, int32_t vocab, float temperature, float top_p, uint32_t k) {
-  ml_sampling sampling = {temperature, top_p};
+  ml_sampling sampling = {.temperature = temperature, .top_p = top_p};
   uint64_t rng = state_for(k);
   int32_t id = -1;
   ml_error err;
-  ml_status status = ml_sampler_draw(logits, vocab, &sampling, &rng, scratch, &id, &err);
+  ml_status status = ml_sampler_draw(logits, vocab, &sampling, NULL, 0, &rng, scratch, &id, &err);
   return status == ML_OK && err.status == ML_OK ? id : -1;
 }
 
@@ -59,9 +59,9 @@ static void test_generator(void) {
     uint64_t rng = mli_rng_seed(cases[i].seed);
     for (int step = 0; step < 4; step++) {
       /* Of 32,000 equal ids the one at the fraction k / 2^24, up to the rounding of the sums. */
-      ml_sampling sampling = {1.0f, 1.0f};
+      ml_sampling sampling = {.temperature = 1.0f, .top_p = 1.0f};
       int32_t id = -1;
-      ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, &rng, scratch, &id, NULL);
+      ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, NULL, 0, &rng, scratch, &id, NULL);
       double place = (double)cases[i].k[step] / STEPS * LARGE_VOCAB;
       CHECK(fabs(id - place) < 20.0, "seed %llu, draw %d: id %d, expected about %.0f", (unsigned long long)cases[i].seed, step, (int)id,
             place);
@@ -70,11 +70,11 @@ static void test_generator(void) {
   /* A state of 0 would stay 0 for ever. */
   uint64_t zero = 0;
   uint64_t seeded = mli_rng_seed(0);
-  ml_sampling sampling = {1.0f, 1.0f};
+  ml_sampling sampling = {.temperature = 1.0f, .top_p = 1.0f};
   int32_t a = -1;
   int32_t b = -2;
-  ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, &zero, scratch, &a, NULL);
-  ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, &seeded, scratch, &b, NULL);
+  ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, NULL, 0, &zero, scratch, &a, NULL);
+  ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, NULL, 0, &seeded, scratch, &b, NULL);
   CHECK(a == b && zero == seeded && zero != 0, "a state of 0 is not that of seed 0");
 }
 
@@ -91,9 +91,9 @@ static void test_near_one(void) {
   int32_t low = LARGE_VOCAB;
   int32_t high = -1;
   for (int i = 0; i < 500; i++) {
-    ml_sampling sampling = {1.0f, i % 2 == 0 ? 1.0f : 0.9999999f};
+    ml_sampling sampling = {.temperature = 1.0f, .top_p = i % 2 == 0 ? 1.0f : 0.9999999f};
     int32_t id = -1;
-    CHECK(ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, &rng, scratch, &id, NULL) == ML_OK, "draw %d failed", i);
+    CHECK(ml_sampler_draw(uniform, LARGE_VOCAB, &sampling, NULL, 0, &rng, scratch, &id, NULL) == ML_OK, "draw %d failed", i);
     low = id < low ? id : low;
     high = id > high ? id : high;
   }
@@ -145,12 +145,12 @@ static void test_temperature(void) {
   static const float tied[6] = {-1.0f, 2.5f, 0.0f, 2.5f, 2.5f, -7.0f};
   static const float zeros[3] = {-0.0f, 0.0f, -0.0f};
   static const float huge[4] = {-3e38f, 3e38f, 2.9e38f, -INFINITY};
-  ml_sampling greedy = {0.0f, 1.0f};
+  ml_sampling greedy = {.temperature = 0.0f, .top_p = 1.0f};
   uint64_t rng = 0;
   int32_t id = -1;
-  CHECK(ml_sampler_draw(tied, 6, &greedy, &rng, NULL, &id, NULL) == ML_OK && id == 1 && rng == 0, "greedy: id %d", (int)id);
+  CHECK(ml_sampler_draw(tied, 6, &greedy, NULL, 0, &rng, NULL, &id, NULL) == ML_OK && id == 1 && rng == 0, "greedy: id %d", (int)id);
   greedy.temperature = -0.0f;
-  CHECK(ml_sampler_draw(zeros, 3, &greedy, &rng, NULL, &id, NULL) == ML_OK && id == 0 && rng == 0, "greedy on zeros: id %d", (int)id);
+  CHECK(ml_sampler_draw(zeros, 3, &greedy, NULL, 0, &rng, NULL, &id, NULL) == ML_OK && id == 0 && rng == 0, "greedy on zeros: id %d", (int)id);
   /* The smallest temperatures are greedy too, without overflow, and share among tied maxima. */
   const float temperatures[] = {1e-38f, 1e-45f, 1e-30f};
   for (int i = 0; i < 3; i++) {
@@ -168,25 +168,41 @@ static void test_temperature(void) {
 
 static void test_refused(void) {
   static const float logits[3] = {1.0f, 2.0f, 3.0f};
+#define BAD(t, p) {.temperature = (t), .top_p = (p)}
   static const ml_sampling bad[] = {
-      {-1.0f, 1.0f},    {-1e-45f, 1.0f}, {NAN, 1.0f}, {INFINITY, 1.0f}, {1.0f, -0.1f},
-      {1.0f, 1.00001f}, {1.0f, NAN},     {0.0f, NAN}, {0.0f, 2.0f},
+      BAD(-1.0f, 1.0f),
+      BAD(-1e-45f, 1.0f),
+      BAD(NAN, 1.0f),
+      BAD(INFINITY, 1.0f),
+      BAD(1.0f, -0.1f),
+      BAD(1.0f, 1.00001f),
+      BAD(1.0f, NAN),
+      BAD(0.0f, NAN),
+      BAD(0.0f, 2.0f),
+      {.top_p = 1.0f, .top_k = -1},
+      {.top_p = 1.0f, .min_p = -0.1f},
+      {.top_p = 1.0f, .min_p = 1.00001f},
+      {.top_p = 1.0f, .min_p = NAN},
+      {.top_p = 1.0f, .repeat_penalty = -1.0f},
+      {.top_p = 1.0f, .repeat_penalty = NAN},
+      {.top_p = 1.0f, .repeat_penalty = INFINITY},
   };
+#undef BAD
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     uint64_t rng = 5;
     int32_t id = -7;
     ml_error err;
-    ml_status status = ml_sampler_draw(logits, 3, &bad[i], &rng, scratch, &id, &err);
+    ml_status status = ml_sampler_draw(logits, 3, &bad[i], NULL, 0, &rng, scratch, &id, &err);
     CHECK(status == ML_E_ARG && err.status == ML_E_ARG && err.text[0] != '\0' && rng == 5 && id == -7,
           "temperature %g, top_p %g: status %d", (double)bad[i].temperature, (double)bad[i].top_p, (int)status);
   }
   static const float broken[][3] = {{1.0f, NAN, 2.0f}, {NAN, 1.0f, 2.0f}, {1.0f, 2.0f, INFINITY}, {-INFINITY, -INFINITY, -INFINITY}};
   for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
     for (int t = 0; t < 2; t++) {
-      ml_sampling sampling = {(float)t, 1.0f};
+      ml_sampling sampling = {.temperature = (float)t, .top_p = 1.0f};
       uint64_t rng = 5;
       int32_t id = -7;
-      ml_status status = ml_sampler_draw(broken[i], 3, &sampling, &rng, scratch, &id, NULL);
+      ml_status status = ml_sampler_draw(broken[i], 3, &sampling, NULL, 0, &rng, scratch, &id, NULL);
       CHECK(status == ML_E_NUMERIC && rng == 5 && id == -7, "broken logits %zu at temperature %d: status %d", i, t, (int)status);
     }
   }
@@ -266,12 +282,12 @@ static void test_distribution(void) {
   static const float logits[N] = {-3.40119738f, -0.62860866f, -2.01490302f, -1.20397280f};
   static const double expected[2][N] = {{1.0 / 30, 16.0 / 30, 4.0 / 30, 9.0 / 30}, {0.1, 0.4, 0.2, 0.3}};
   for (int t = 0; t < 2; t++) {
-    ml_sampling sampling = {(float)(t + 1), 1.0f};
+    ml_sampling sampling = {.temperature = (float)(t + 1), .top_p = 1.0f};
     uint64_t rng = mli_rng_seed(2024);
     int count[N] = {0};
     for (int i = 0; i < DRAWS; i++) {
       int32_t id = 0;
-      ml_sampler_draw(logits, N, &sampling, &rng, scratch, &id, NULL);
+      ml_sampler_draw(logits, N, &sampling, NULL, 0, &rng, scratch, &id, NULL);
       count[id]++;
     }
     double chi_square = 0.0;

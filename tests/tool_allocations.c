@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   long loading = allocations;
-  const ml_sampling sampling = {0.9f, 0.8f};
+  const ml_sampling sampling = {.temperature = 0.9f, .top_p = 0.8f};
   uint64_t rng = ml_rng_seed(1);
   int32_t id = 1;
   while (ml_context_position(context) < ml_context_capacity(context)) {

@@ -88,7 +88,7 @@ static ml_status hash_logits(const char *path, int threads, uint32_t mode, uint6
       }
       uint64_t rng = ml_rng_seed(7);
       int32_t id;
-      const ml_sampling sampling = {0.8f, 0.9f};
+      const ml_sampling sampling = {.temperature = 0.8f, .top_p = 0.9f};
       status = same_mode(ml_context_sample(context, &sampling, &rng, &id, err), mode, "ml_context_sample");
       *hash = (*hash ^ (uint64_t)id) * 1099511628211u;
     }

@@ -177,7 +177,7 @@ static int is_stop(const session *s, int32_t id) {
  * and so the last position of the context can still be used. */
 static int decode(session *s, text_stream *stream, int32_t previous) {
   const run_options *options = s->options;
-  const ml_sampling sampling = {options->temperature, options->top_p};
+  const ml_sampling sampling = {.temperature = options->temperature, .top_p = options->top_p};
   ml_error err;
   int status = 0;
   s->stop = STOP_COUNT;

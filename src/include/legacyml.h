@@ -116,6 +116,7 @@ ML_API void ml_tokenizer_close(ml_tokenizer *tokenizer);
 
 #define ML_ENCODE_BOS 1u     /* begin with the id that begins a text, where the tokenizer has one and wants it in prompts */
 #define ML_ENCODE_SPECIAL 2u /* recognise special pieces in the text */
+#define ML_ENCODE_BEHIND 4u  /* the text stands behind other ids: no space goes before it where the tokenizer begins texts with one */
 /* A text of n bytes has at most n + ML_ENCODE_EXTRA ids. */
 #define ML_ENCODE_EXTRA 4
 
@@ -151,6 +152,9 @@ ML_API int32_t ml_context_threads(const ml_context *context);  /* that really wo
 /* Forgets every position from `position` on; 0 starts anew. ML_E_ARG if position is negative or beyond what is held. */
 ML_API ml_status ml_context_rewind(ml_context *context, int32_t position, ml_error *err);
 
+/* The ids that are held, as many as the position says; valid until the next eval, rewind, restore or free. */
+ML_API const int32_t *ml_context_tokens(const ml_context *context);
+
 /* Processes n_tokens ids behind what is held. ML_E_ARG: an id outside the vocabulary, or n_tokens 0; ML_E_SHAPE: they do not
  * fit the context. On an error nothing has been processed. */
 ML_API ml_status ml_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err);
@@ -158,16 +162,36 @@ ML_API ml_status ml_context_eval(ml_context *context, const int32_t *tokens, siz
  * ML_E_ARG: nothing has been processed since the start or a rewind. ML_E_NUMERIC: one is not finite; *logits is still set. */
 ML_API ml_status ml_context_logits(ml_context *context, const float **logits, ml_error *err);
 
+#define ML_REPEAT_WINDOW 64 /* the repeat penalty looks at so many of the ids held last */
+
+/* Applied in this order: repeat penalty, temperature, softmax, top_k, min_p, top_p, draw. Each cut works on the ids that the one before has left,
+ * most probable first and the lower id first on a tie, with the probabilities of the softmax over all ids. */
 typedef struct ml_sampling {
-  float temperature; /* 0 = greedy, the lowest id on a tie; else logits are divided by it */
-  float top_p;       /* 1 = off; else the smallest set of most probable ids whose sum reaches top_p; 0 = the most probable */
+  float temperature;    /* 0 = greedy, the lowest id on a tie; else logits are divided by it */
+  float top_p;          /* 1 = off; else the smallest set of most probable ids whose sum reaches top_p; 0 = the most probable */
+  int32_t top_k;        /* 0 = off; else so many of the most probable ids */
+  float min_p;          /* 0 = off; else ids at least min_p times as probable as the most probable one */
+  float repeat_penalty; /* 0 or 1 = off; else positive logits of ids in the window are divided by it, others multiplied */
 } ml_sampling;
 
 /* The state of the random generator (xorshift64*) for a seed: the seed, or for seed 0 a fixed value that is not 0. */
 ML_API uint64_t ml_rng_seed(uint64_t seed);
 /* Draws the next id from the logits of the last token. *rng is used and advanced unless temperature is 0.
- * ML_E_ARG: temperature negative or not finite, top_p not in [0, 1]; also the errors of ml_context_logits. */
+ * ML_E_ARG: temperature negative or not finite, top_p or min_p not in [0, 1], top_k negative, repeat_penalty negative or not finite; also
+ * the errors of ml_context_logits. */
 ML_API ml_status ml_context_sample(ml_context *context, const ml_sampling *sampling, uint64_t *rng, int32_t *id, ml_error *err);
+
+/* -- What a context holds, as bytes: to go on later, or elsewhere ---------------------------------------------------- */
+
+/* The bytes that ml_context_save writes now. */
+ML_API uint64_t ml_context_state_bytes(const ml_context *context);
+/* Copies what is held (ids, keys and values, whether there are logits) to buffer. The bytes do not depend on build, threads or context
+ * size. ML_E_ARG: n_bytes is not ml_context_state_bytes. */
+ML_API ml_status ml_context_save(const ml_context *context, void *buffer, uint64_t n_bytes, ml_error *err);
+/* Replaces what is held by what was saved from a context of the same model file; logits and all that follows are then the same.
+ * ML_E_FORMAT: not such bytes, cut off or changed; ML_E_SHAPE: of another model, or more positions than the context has. On an error the
+ * context is as it was. */
+ML_API ml_status ml_context_restore(ml_context *context, const void *buffer, uint64_t n_bytes, ml_error *err);
 
 #ifdef __cplusplus
 }

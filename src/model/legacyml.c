@@ -156,6 +156,10 @@ ml_status ml_context_rewind(ml_context *context, int32_t position, ml_error *err
   return mli_context_rewind(context, position, err);
 }
 
+const int32_t *ml_context_tokens(const ml_context *context) {
+  return mli_context_tokens(context);
+}
+
 ml_status ml_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err) {
   ml_float_mode mode = ml_float_mode_enter();
   ml_status status = mli_context_eval(context, tokens, n_tokens, err);
@@ -179,4 +183,16 @@ ml_status ml_context_sample(ml_context *context, const ml_sampling *sampling, ui
   ml_status status = mli_context_sample(context, sampling, rng, id, err);
   ml_float_mode_leave(mode);
   return status;
+}
+
+uint64_t ml_context_state_bytes(const ml_context *context) {
+  return mli_context_state_bytes(context);
+}
+
+ml_status ml_context_save(const ml_context *context, void *buffer, uint64_t n_bytes, ml_error *err) {
+  return mli_context_save(context, buffer, n_bytes, err);
+}
+
+ml_status ml_context_restore(ml_context *context, const void *buffer, uint64_t n_bytes, ml_error *err) {
+  return mli_context_restore(context, buffer, n_bytes, err);
 }

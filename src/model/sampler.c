@@ -82,15 +82,68 @@ static int32_t largest(const float *logits, int32_t vocab) {
   return logits[best] >= -FLT_MAX ? best : -1;
 }
 
-ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch, int32_t *id,
-                          ml_error *err) {
-  float temperature = sampling->temperature;
-  float top_p = sampling->top_p;
-  if (!(temperature >= 0.0f && temperature <= FLT_MAX)) {
-    return ml_fail(err, ML_E_ARG, "temperature is %g; it must be 0 (greedy) or a positive finite number", (double)temperature);
+static ml_status check(const ml_sampling *s, ml_error *err) {
+  if (!(s->temperature >= 0.0f && s->temperature <= FLT_MAX)) {
+    return ml_fail(err, ML_E_ARG, "temperature is %g; it must be 0 (greedy) or a positive finite number", (double)s->temperature);
   }
-  if (!(top_p >= 0.0f && top_p <= 1.0f)) {
-    return ml_fail(err, ML_E_ARG, "top_p is %g; it must be from 0 to 1 (1 = off)", (double)top_p);
+  if (!(s->top_p >= 0.0f && s->top_p <= 1.0f)) {
+    return ml_fail(err, ML_E_ARG, "top_p is %g; it must be from 0 to 1 (1 = off)", (double)s->top_p);
+  }
+  if (s->top_k < 0) {
+    return ml_fail(err, ML_E_ARG, "top_k is %d; it must be 0 (off) or a number of ids", (int)s->top_k);
+  }
+  if (!(s->min_p >= 0.0f && s->min_p <= 1.0f)) {
+    return ml_fail(err, ML_E_ARG, "min_p is %g; it must be from 0 (off) to 1", (double)s->min_p);
+  }
+  if (!(s->repeat_penalty >= 0.0f && s->repeat_penalty <= FLT_MAX)) {
+    return ml_fail(err, ML_E_ARG, "repeat_penalty is %g; it must be a positive finite number (0 or 1 = off)", (double)s->repeat_penalty);
+  }
+  return ML_OK;
+}
+
+/* Makes each of the recent ids less likely, once however often it is among them. */
+static void penalize(float *logits, int32_t vocab, float penalty, const int32_t *recent, size_t n_recent) {
+  for (size_t i = 0; i < n_recent; i++) {
+    int32_t id = recent[i];
+    size_t first = 0;
+    while (recent[first] != id) {
+      first++;
+    }
+    if (first == i && id >= 0 && id < vocab) {
+      logits[id] = logits[id] > 0.0f ? logits[id] / penalty : logits[id] * penalty;
+    }
+  }
+}
+
+/* How many of the sorted ids are kept, and *sum of their probabilities. */
+static int32_t cut(const float *p, const int32_t *sorted, int32_t vocab, const ml_sampling *s, float *sum) {
+  int32_t limit = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
+  float least = s->min_p * p[sorted[0]];
+  int32_t kept = 0;
+  *sum = 0.0f;
+  while (kept < limit && (kept == 0 || p[sorted[kept]] >= least)) {
+    *sum += p[sorted[kept]];
+    kept++;
+    if (s->top_p < 1.0f && *sum >= s->top_p) {
+      break;
+    }
+  }
+  return kept;
+}
+
+ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, const int32_t *recent, size_t n_recent,
+                          uint64_t *rng, void *scratch, int32_t *id, ml_error *err) {
+  ml_status status = check(sampling, err);
+  if (status != ML_OK) {
+    return status;
+  }
+  float temperature = sampling->temperature;
+  float penalty = sampling->repeat_penalty;
+  float *p = scratch;
+  if (penalty != 0.0f && penalty != 1.0f && n_recent > 0) {
+    memcpy(p, logits, (size_t)vocab * sizeof *p);
+    penalize(p, vocab, penalty, recent, n_recent);
+    logits = p;
   }
   int32_t best = largest(logits, vocab);
   if (best < 0) {
@@ -104,7 +157,6 @@ ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling 
   }
 
   size_t stride = array_bytes(vocab);
-  float *p = scratch;
   int32_t *sorted = (int32_t *)(void *)((char *)scratch + stride);
   int32_t *other = (int32_t *)(void *)((char *)scratch + 2 * stride);
   /* The largest goes to 0 before the division: logit / temperature alone overflows to +infinity at a temperature of 1e-38, and softmax
@@ -115,17 +167,8 @@ ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling 
   }
   ml_op_softmax(p, vocab);
   sort_ids(p, vocab, sorted, other);
-
-  /* The ids kept, and the sum of their probabilities: up to the one that reaches top_p. */
-  int32_t kept = 0;
-  float sum = 0.0f;
-  while (kept < vocab) {
-    sum += p[sorted[kept]];
-    kept++;
-    if (top_p < 1.0f && sum >= top_p) {
-      break;
-    }
-  }
+  float sum;
+  int32_t kept = cut(p, sorted, vocab, sampling, &sum);
 
   /* The last id needs no comparison: its running sum is `sum`, and the target is less. */
   float target = next_random(rng) * sum;

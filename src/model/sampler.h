@@ -11,13 +11,12 @@
 /* Bytes of scratch that a draw from `vocab` logits needs, aligned to ML_ALIGN. vocab is 1 to 2^24. */
 size_t ml_sampler_bytes(int32_t vocab);
 
-/* *id = the next id. Temperature 0: the largest logit, the lowest id on a tie; rng and scratch are not touched. Else: softmax of the logits
- * over the temperature, ids in falling order of probability (lower id first on a tie), the smallest leading set whose sum reaches top_p,
- * and a draw from it. *rng is a state of mli_rng_seed and advances by one step.
- * Errors: ML_E_ARG (temperature negative or not finite, top_p not in [0, 1]); ML_E_NUMERIC (a logit is NaN or +infinity, or all are
- * -infinity). On an error *rng and *id are unchanged. */
-ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, uint64_t *rng, void *scratch, int32_t *id,
-                          ml_error *err);
+/* *id = the next id, by the rules of ml_sampling; `recent` are the n_recent ids that the repeat penalty is for. With temperature 0 rng is not
+ * touched, and without a penalty nor is scratch. *rng is a state of mli_rng_seed and advances by one step.
+ * Errors: ML_E_ARG (a parameter out of its range); ML_E_NUMERIC (a logit is NaN or +infinity, or all are -infinity). On an error *rng and *id are
+ * unchanged. */
+ml_status ml_sampler_draw(const float *logits, int32_t vocab, const ml_sampling *sampling, const int32_t *recent, size_t n_recent,
+                          uint64_t *rng, void *scratch, int32_t *id, ml_error *err);
 
 uint64_t mli_rng_seed(uint64_t seed);
 

@@ -874,6 +874,7 @@ static int32_t special_at(const ml_tokenizer *t, const uint8_t *text, size_t n, 
 
 static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t flags, ml_error *err) {
   const ml_tokenizer *t = e->t;
+  int begins = (flags & ML_ENCODE_BEHIND) == 0;
   size_t done = 0;
   size_t at = 0;
   while (at < n) {
@@ -881,7 +882,7 @@ static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t
     int32_t id = (flags & ML_ENCODE_SPECIAL) != 0 ? special_at(t, text + at, n - at, &length) : -1;
     if (id >= 0) {
       if (at > done) {
-        ml_status status = encode_stretch(e, text + done, at - done, done == 0, err);
+        ml_status status = encode_stretch(e, text + done, at - done, done == 0 && begins, err);
         if (status != ML_OK) {
           return status;
         }
@@ -891,7 +892,7 @@ static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t
     }
     at += length;
   }
-  return n > done ? encode_stretch(e, text + done, n - done, done == 0, err) : ML_OK;
+  return n > done ? encode_stretch(e, text + done, n - done, done == 0 && begins, err) : ML_OK;
 }
 
 ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n_bytes, uint32_t flags, int32_t *ids, size_t capacity,
@@ -903,8 +904,8 @@ ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n
   if (t == NULL || (text == NULL && n_bytes > 0) || (ids == NULL && capacity > 0)) {
     return ml_fail(err, ML_E_ARG, "tokenizer, text or ids is NULL");
   }
-  if ((flags & ~(ML_ENCODE_BOS | ML_ENCODE_SPECIAL)) != 0) {
-    return ml_fail(err, ML_E_ARG, "flags are 0x%x; only ML_ENCODE_BOS and ML_ENCODE_SPECIAL are allowed", flags);
+  if ((flags & ~(ML_ENCODE_BOS | ML_ENCODE_SPECIAL | ML_ENCODE_BEHIND)) != 0) {
+    return ml_fail(err, ML_E_ARG, "flags are 0x%x; only ML_ENCODE_BOS, ML_ENCODE_SPECIAL and ML_ENCODE_BEHIND are allowed", flags);
   }
   if (n_bytes > MAX_TEXT) {
     return ml_fail(err, ML_E_ARG, "the text has %zu bytes; at most %zu are allowed: encode it in parts", n_bytes, MAX_TEXT);
