@@ -170,7 +170,11 @@ PROJECTS := python python/legacyml_convert python/legacyml_which_isa
 venv: $(VENV)/ready
 	@$(MAKE) --no-print-directory python PYTHON="$(abspath $(VENV))/bin/python" CROSS= ISA= BUILD=
 
+# Compilers and make itself stumble over some characters in the path of a folder.
+PATH_OK = @case "$$PWD" in *[[:space:]\'\"\$$\,\`\;\&\|\<\>\(\)\*\?\#\:\\]*) echo "$$PWD: nothing can be built below a path with such characters" >&2; exit 1; esac
+
 $(VENV)/ready: $(PROJECTS:%=%/pyproject.toml)
+	$(PATH_OK)
 	PYTHON="$(PYTHON)" tools/prepare.sh build
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e 'python[test]' $(patsubst %,-e %,$(filter-out python,$(PROJECTS)))
@@ -237,7 +241,8 @@ package: venv
 	$(VENV)/bin/python tools/package.py --platform $(PLATFORM) --toolchain $(TOOLCHAIN)
 
 # What a user does: the build that fits this CPU, from its package, in an environment of its own.
-demo: package model
+demo: model
+	@$(MAKE) --no-print-directory package PLATFORM=linux-64
 	@isa=$$($(VENV)/bin/legacyml-which-isa) && echo "this CPU runs $$isa" && \
 	 $(VENV)/bin/python tools/environment.py $(ENVIRONMENT) legacyml-$$isa
 	@$(MAKE) --no-print-directory answer RUN=$(ENVIRONMENT)/bin/ml_run
@@ -263,7 +268,7 @@ install: all
 	ln -sf liblegacyml.so.$(ABI) "$(INSTALL_TO)/lib/liblegacyml.so"
 	sed 's/@VERSION@/$(VERSION)/; s/@THREADS@/$(if $(filter pthread,$(THREADS)),-pthread)/' src/config/legacyml.pc.in > $(BUILD)/legacyml.pc
 	install -m 644 $(BUILD)/legacyml.pc "$(INSTALL_TO)/lib/pkgconfig"
-	install -m 644 docs/man/*.1 "$(INSTALL_TO)/share/man/man1"
+	install -m 644 $(patsubst %,docs/man/%.1,$(notdir $(PROGRAMS))) "$(INSTALL_TO)/share/man/man1"
 
 help:
 	@echo 'make demo                 set up everything, build and install the package for this CPU, convert a 135M model, answer a question'

@@ -480,7 +480,7 @@ async def index(channel: Path, platforms: Sequence[str], packages: Sequence[Pack
 def up_to_date(out: Path, inputs: str) -> bool:
     try:
         stamp = json.loads((out / STAMP).read_text())
-        return stamp["inputs"] == inputs and all((out / path).stat().st_size == size for path, size in stamp["files"].items())
+        return stamp["inputs"] == inputs and all(sha256(out / path) == digest for path, digest in stamp["files"].items())
     except (OSError, ValueError, KeyError):
         return False
 
@@ -538,10 +538,11 @@ def make(out: Path, downloads: Path, platforms: Sequence[str]) -> str:
                 add(wheel_package(wheel, p, interpreter.version))
                 bar.update()
         asyncio.run(index(new, platforms, list(packages.values())))
-        files = {path.relative_to(new).as_posix(): path.stat().st_size for path in sorted(new.rglob("*")) if path.is_file()}
-        (new / STAMP).write_text(json.dumps({"inputs": inputs, "files": files}, indent=1))
+        files = {path.relative_to(new).as_posix(): path for path in sorted(new.rglob("*")) if path.is_file()}
+        size = sum(path.stat().st_size for path in files.values())
+        (new / STAMP).write_text(json.dumps({"inputs": inputs, "files": {name: sha256(path) for name, path in files.items()}}, indent=1))
         replace(out, new)
-    return f"{out}: {len(packages)} packages, {sum(files.values()) / 1e6:.0f} MB"
+    return f"{out}: {len(packages)} packages, {size / 1e6:.0f} MB"
 
 
 def main() -> int:

@@ -63,9 +63,13 @@ def cache() -> Path:
 async def create(
     prefix: Path, specs: Sequence[str], platform: str, archspec: Optional[str] = None, channels: Sequence[Path] = CHANNELS
 ) -> None:
-    """Solves and installs; what the prefix had before is gone."""
+    """Solves and installs. An environment that the prefix had before is gone; anything else there is an error."""
+    prefix = prefix.absolute()  # scripts have it in their first line
     records = await solve(specs, platform, archspec, channels)
-    shutil.rmtree(prefix, ignore_errors=True)
+    if (prefix / "conda-meta").is_dir():
+        shutil.rmtree(prefix)
+    elif prefix.exists() and (not prefix.is_dir() or any(prefix.iterdir())):
+        raise FileExistsError(f"{prefix} is there and is no environment: remove it or choose another folder")
     await rattler.install(
         records,
         target_prefix=prefix,
@@ -87,9 +91,18 @@ def main() -> int:
     if missing := [str(channel) for channel in channels if not channel.is_dir()]:
         print(f"environment.py: there is no channel {', '.join(missing)}: run make package", file=sys.stderr)
         return 1
+    if not any((channel / arguments.platform).is_dir() for channel in channels):
+        print(
+            f"environment.py: no channel has packages of {arguments.platform}: run make package PLATFORM={arguments.platform}",
+            file=sys.stderr,
+        )
+        return 1
     try:
         asyncio.run(create(arguments.prefix, arguments.specs, arguments.platform, arguments.archspec, channels))
-    except (rattler.exceptions.SolverError, rattler.exceptions.InvalidMatchSpecError, OSError) as error:
+    except (
+        OSError,
+        *(kind for kind in vars(rattler.exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)),
+    ) as error:
         print(f"environment.py: {' '.join(arguments.specs)} for {arguments.platform}: {error}", file=sys.stderr)
         return 1
     return 0

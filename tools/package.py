@@ -96,6 +96,7 @@ def file_name(output: rattler_build.RenderedVariant) -> str:
 def unsolvable(output: rattler_build.RenderedVariant, target: str, channels: list[Path]) -> str:
     """Why an environment that a build or its tests need cannot be had, or "": rattler-build does not say."""
     needs = output.recipe.requirements
+    target = HERE if output.recipe.build.noarch else target
     for platform_, specs in ((HERE, needs.build), (target, needs.host), (target, needs.run)):
         specs = [spec for spec in specs if not spec.startswith("__")]
         try:
@@ -187,7 +188,9 @@ def epoch() -> int:
         if not value.isdecimal() or int(value) >= 2**32:
             raise PackageError(f"SOURCE_DATE_EPOCH is {value!r}, not a number of seconds from 1970 to 2106")
         return int(value)
-    git = subprocess.run(["git", "-C", TOP, "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False)
+    git = subprocess.run(
+        ["git", "-c", f"safe.directory={TOP}", "-C", TOP, "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
+    )
     return int(git.stdout) if git.returncode == 0 and git.stdout.strip() else int((TOP / "recipe/recipe.yaml").stat().st_mtime)
 
 
@@ -233,7 +236,10 @@ def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
     for package in packages:
         (fresh / package.parent.name).mkdir(exist_ok=True)
         settle(package, fresh / package.parent.name / package.name, seconds)
-    asyncio.run(index_fs(fresh, write_zst=False, write_shards=False, force=True))
+    try:
+        asyncio.run(index_fs(fresh, write_zst=False, write_shards=False, force=True))
+    except Exception as error:  # whatever is wrong with a package that was there, it is one sentence
+        raise PackageError(f"{channel} cannot be indexed ({' '.join(str(error).split())[:200]}): remove that folder") from None
     shutil.rmtree(fresh / ".tmp", ignore_errors=True)  # of the indexer
     return fresh
 

@@ -16,6 +16,10 @@ need() { # need PACKAGE COMMAND...: the package, if the command fails
 # The compiler runs, and has the C library's headers.
 compiles() { echo '#include <stdio.h>' | "$1" -x c -c -o /dev/null -; }
 
+"${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "${PYTHON:-python3} is $("${PYTHON:-python3}" --version 2>&1), and the tools of the project need 3.11 or later: set PYTHON" >&2
+  exit 1
+}
 need gcc compiles "${CC:-gcc}"
 need libc6-dev compiles "${CC:-gcc}"
 need python3-venv "${PYTHON:-python3}" -c 'import ensurepip, venv'
