@@ -710,3 +710,27 @@ def test_environment_tool(spec: str, isa: str, channel: Path, base: Path, tmp_pa
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert isa_of(read_prefix(prefix)) == isa
+
+
+def test_environment_by_a_relative_path(channel: Path, base: Path, tmp_path: Path) -> None:
+    """Its programs have the folder in their first line: they run from anywhere."""
+    if HOST != "x86_64":
+        pytest.skip("the environments are of linux-64")
+    command = [sys.executable, TOP / "tools/environment.py", "environment", "legacyml-which-isa", "--channel", channel, "--channel", base]
+    for _ in range(2):  # an environment may be replaced
+        subprocess.run(command, cwd=tmp_path, check=True)
+    run = subprocess.run([tmp_path / "environment/bin/legacyml-which-isa", "--version"], cwd="/", capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, f"legacyml-which-isa {VERSION}\n"), run.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_environment_tool_spares_what_is_none(kind: str, channel: Path, base: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "mine"
+    file = prefix / "thesis.txt" if kind == "folder" else prefix
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("precious")
+    command = [sys.executable, TOP / "tools/environment.py", prefix, "liblegacyml", "--channel", channel, "--channel", base]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1, run.stderr
+    assert f"{prefix} is there and is no environment" in run.stderr
+    assert file.read_text() == "precious"
