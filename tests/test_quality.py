@@ -15,6 +15,12 @@ import pytest
 from conftest import TOP, runs_here
 from reference import Llama2cModel, kl
 
+from legacyml_convert import UsageError
+from legacyml_convert.cli import read_source
+
+sys.path.insert(0, str(TOP / "tools"))
+import quality
+
 BEST = "avx2" if runs_here("avx2") else "sse2"
 
 
@@ -170,6 +176,78 @@ def test_divergence(build: Callable[..., Path], data: Path, tmp_path: Path, samp
     assert found["q4"][0] <= 0.75 * found["amax/7"][0]
     assert found["q4"][0] <= 0.92 * found["signed max/-8"][0]
     assert found["q4 with q8 embedding"][0] < found["q4"][0]
+
+
+# -- tools/quality.py ----------------------------------------------------------------------------------------------------------
+
+
+def test_quality_reference(data: Path) -> None:
+    """The tool's forward pass and its sampling are those of the tests' own model, at once and token by token."""
+    expected = Llama2cModel(data / "llama2c/stories260K.bin")
+    tokens, logits = expected.sample(1, 60, 3)
+    reference = quality.Reference(read_source(data / "llama2c/stories260K.bin"), 512)
+    assert reference.sample(1, 60, 3) == tokens
+    assert np.abs(reference.logits(tokens) - logits).max() < 1e-10
+    reference.reset()
+    parts = [reference.feed(tokens[:7]), reference.feed(tokens[7:8]), reference.feed(tokens[8:])]
+    assert np.abs(np.concatenate(parts) - logits).max() < 1e-10
+
+
+def test_quality_reference_of_hf_models(data: Path) -> None:
+    """transformers' logits: grouped heads, an untied classifier, scaled frequencies."""
+    index = json.loads((data / "hf/index.json").read_text())
+    for name in ("gqa_untied_f32_v4", "rope_llama3_v4", "mqa_tied_f16_theta"):
+        source = read_source(data / "hf" / name)
+        found = quality.Reference(source, source.header.vocab).logits(index["tokens"])
+        assert np.abs(found - np.load(data / "hf" / name / "logits.npy")).max() < 1e-4, name
+
+
+def test_quality_measures() -> None:
+    """By hand: p = (3/4, 1/4), q = (1/2, 1/2): KL = 3/4 ln(3/2) + 1/4 ln(1/2); the next token costs ln 2; a tie goes to the lower id."""
+    p, q = np.log([[0.75, 0.25], [0.25, 0.75]]), np.zeros((2, 2))
+    found = quality.measure(p, q, [0, 1])
+    assert np.allclose(found["kl"], 0.75 * np.log(1.5) + 0.25 * np.log(0.5)) and np.allclose(found["nll"], [np.log(2)])
+    assert found["top1"].tolist() == [1, 0]
+    assert quality.mean_and_error(np.array([1.0, 2.0, 3.0, 6.0])) == (3.0, np.sqrt((4 + 1 + 0 + 9) / 3 / 4))
+
+
+def test_quality_verdicts() -> None:
+    """Two windows each: better by more than the error, the same within it, worse; higher agreement is better, higher KL is not."""
+    row = {"nll": np.array([[1.0], [1.2]]), "kl": np.array([[0.10], [0.12]]), "top1": np.array([[0.9], [0.8]])}
+    other = {"nll": np.array([[1.3], [1.4]]), "kl": np.array([[0.11], [0.11]]), "top1": np.array([[0.95], [0.86]])}
+    rows = {f"{side} {name}": found for name, *_ in quality.TYPES for side, found in (("legacyml", row), ("llama.cpp", other))}
+    lines = quality.compare(rows)
+    assert len(lines) == 9
+    assert lines[0] == "| Q8_0 | ln perplexity | +0.25000 | 0.05000 | better |"
+    assert lines[1] == "| Q8_0 | KL | +0.00000 | 0.01000 | the same within one standard error |"
+    assert lines[2] == "| Q8_0 | top-1 | -0.05500 | 0.00500 | worse |"
+
+
+def test_quality_windows_of_a_text(data: Path, tmp_path: Path) -> None:
+    """BOS and seven tokens each, in the ids that run.c gives for the text; a text that is too short is refused with both numbers."""
+    pytest.importorskip("legacyml")
+    model = convert(data / "llama2c/stories260K.bin", tmp_path / "s.mlb", "--tokenizer", str(data / "llama2c/tok512.bin"))
+    cases = json.loads((data / "llama2c/expected.json").read_text())["models"]["stories260K.bin"]["greedy"]
+    case = next(case for case in cases if case["prompt"] == "" and case["steps"] == 16)
+    ids = case["ids_f32"][1:]
+    assert quality.text_windows(model, case["text"].encode(), 2, 8) == [[1, *ids[:7]], [1, *ids[7:14]]]
+    with pytest.raises(UsageError, match="3 windows of 7 need 21"):
+        quality.text_windows(model, case["text"].encode(), 3, 8)
+
+
+def test_quality_table(build: Callable[..., Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(data / "llama2c/stories260K.bin")
+    options = ["--sample", "--windows", "2", "--length", "64", "--ml-run", str(build(BEST) / "ml_run"), "--json", str(tmp_path / "q.json")]
+    assert quality.main([model, *options]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "stories260K.bin (matrices F32), 2 windows of 64 tokens, sampled"
+    assert [line.split(" | ")[0] for line in shown[4:]] == ["| reference", *(f"| legacyml {name}" for name, *_ in quality.TYPES)]
+    means = json.loads((tmp_path / "q.json").read_text())["means"]
+    kls = [np.mean(means[f"legacyml {name}"]["kl"]) for name, *_ in quality.TYPES]
+    assert 0 < kls[0] < 0.005 < kls[2] < kls[1] < 0.3 and np.allclose(means["reference"]["kl"], 0)
+    assert f"{kls[1]:.5f} ±" in shown[6]
+    assert quality.main([str(tmp_path / "none"), "--sample"]) == 3
+    assert quality.main([model, "--text", model, "--ml-run", "none"]) == 2 and "tokenizer" in capsys.readouterr().err
 
 
 # -- A real model --------------------------------------------------------------------------------------------------------------

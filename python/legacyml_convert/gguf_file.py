@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""GGUF files of Llama architecture, read and dequantized by the gguf library.
+"""GGUF files of Llama architecture, dequantized by the gguf library. The format: its docs/gguf.md in ggml's repository.
 
 llama.cpp's converter stores wq and wk for interleaved rotary pairs, as .mlb does: their rows are taken as they are.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import gguf
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from . import chat, tokenizer
 from .errors import FormatError, ShapeError
 from .mlb import Header
-from .source import Source, Tensor, check_factors
+from .source import DataFile, Source, Tensor, check_factors, widen
 from .tokenizer import TokenizerFile
 
 _LAYER_NAMES = {
@@ -41,17 +42,101 @@ _WORDS = {
     "llama3": tokenizer.WORDS_LLAMA3,
     "llama-v3": tokenizer.WORDS_LLAMA3,
 }
+_STRING, _ARRAY = 8, 9
+_NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+# What needs no arithmetic of the library.
+_PLAIN = {
+    gguf.GGMLQuantizationType.F32: "<f4",
+    gguf.GGMLQuantizationType.F16: "<f2",
+    gguf.GGMLQuantizationType.BF16: "<u2",
+}
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
 
 
-class _Reader(gguf.GGUFReader):
-    """The library's reader, but nothing is read beyond the end of the file: it would yield empty arrays and go on."""
+class _Entry(NamedTuple):
+    """Where a tensor lies; shape as in the file, the row's length first."""
 
-    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> np.ndarray:
-        end = int(offset) + int(count) * np.dtype(dtype).itemsize
-        if end > self.data.size:
-            raise ValueError(f"it has {self.data.size} bytes and should have at least {end}: it is cut off")
-        return super()._get(offset, dtype, count, override_order)
+    shape: list[int]
+    type: gguf.GGMLQuantizationType
+    offset: int
+    n_bytes: int
+
+
+class _Header:
+    """What lies before the data. The gguf library's reader maps the file and makes some objects of every token: too many for small machines."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream, self._size, self._at = stream, size, 0
+        magic = self._take(4)
+        if magic != b"GGUF":
+            raise FormatError(f"it begins with {magic!r} and not with b'GGUF'")
+        version = self._number("<u4")
+        if version & 0xFFFF == 0:
+            raise FormatError("it is big-endian; only little-endian files are read")
+        if version not in (2, 3):
+            raise FormatError(f"version {version}; versions 2 and 3 are known")
+        n_tensors, n_fields = self._number("<u8"), self._number("<u8")
+        self.fields: dict[str, Any] = {}
+        for _ in range(n_fields):
+            key = self._string()
+            if key in self.fields:
+                raise FormatError(f"the key {key[:80]!r} is there twice")
+            self.fields[key] = self._value(self._number("<u4"))
+        self.alignment = self.fields.get("general.alignment", 32)
+        if type(self.alignment) is not int or not 1 <= self.alignment <= 1 << 20:
+            raise FormatError(f"general.alignment is {str(self.alignment)[:40]!r}; expected 1 to {1 << 20}")
+        self.tensors: dict[str, _Entry] = {}
+        for _ in range(n_tensors):
+            name = self._string()
+            if name in self.tensors:
+                raise FormatError(f"the tensor {name[:80]!r} is there twice")
+            self.tensors[name] = self._entry(name[:80])
+        self.end = self._at
+
+    def _take(self, size: int) -> bytes:
+        if size > self._size - self._at:
+            raise FormatError(f"it has {self._size} bytes and should have at least {self._at + size}: it is cut off")
+        data = self._stream.read(size)
+        if len(data) != size:
+            raise FormatError(f"it has shrunk to {self._at + len(data)} bytes while it was read")
+        self._at += size
+        return data
+
+    def _number(self, kind: str) -> Any:
+        kind_of = np.dtype(kind)
+        return np.frombuffer(self._take(kind_of.itemsize), kind_of)[0].item()
+
+    def _string(self) -> str:
+        return self._take(int.from_bytes(self._take(8), "little")).decode()
+
+    def _value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            kind, count = self._number("<u4"), self._number("<u8")
+            if kind == _STRING:
+                return [self._string() for _ in range(count)]
+            if kind in _NUMBERS:
+                return np.frombuffer(self._take(count * np.dtype(_NUMBERS[kind]).itemsize), _NUMBERS[kind]).tolist()
+            raise FormatError(f"an array of type {kind}; 0 to 12 without 9 can be read")
+        if kind not in _NUMBERS:
+            raise FormatError(f"a value of type {kind}; 0 to 12 are known")
+        return self._number(_NUMBERS[kind])
+
+    def _entry(self, name: str) -> _Entry:
+        n_dims = self._number("<u4")
+        if n_dims > 4:
+            raise FormatError(f"tensor {name!r} has {n_dims} dimensions; at most 4 are possible")
+        shape = [self._number("<u8") for _ in range(n_dims)]
+        number, offset = self._number("<u4"), self._number("<u8")
+        try:
+            kind = gguf.GGMLQuantizationType(number)
+        except ValueError:
+            raise FormatError(f"tensor {name!r} has type {number}, which the gguf library does not know") from None
+        per_block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        if shape and shape[0] % per_block:
+            raise FormatError(f"tensor {name!r} has rows of {shape[0]} values; blocks of {kind.name} have {per_block}")
+        return _Entry(shape, kind, offset, math.prod(shape) // per_block * block_bytes)
 
 
 class _File:
@@ -60,22 +145,20 @@ class _File:
     def __init__(self, path: Path) -> None:
         if path.stat().st_size == 0:
             raise FormatError("the file is empty")
+        self._data = DataFile(path)
+        size = self._data.size
         try:
-            with np.errstate(all="ignore"):
-                reader = _Reader(path)
-            self.fields = {name: field.contents() for name, field in reader.fields.items()}
-            if reader.byte_order != "I":
-                raise ValueError("it is big-endian; only little-endian files are read")
-        except (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
+            with open(path, "rb") as stream:
+                header = _Header(stream, size)
+        except (FormatError, UnicodeDecodeError) as error:
             raise FormatError(f"not a readable GGUF file: {error}") from None
-        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
-        end = max((tensor.data_offset + tensor.n_bytes for tensor in reader.tensors), default=reader.data_offset)
-        end = -(-end // int(reader.alignment)) * int(reader.alignment)
-        size = int(reader.data.size)
-        if size > end:
-            raise FormatError(f"the file has {size} bytes, its header asks for {end}")
-        if any(tensor.data_offset < reader.data_offset for tensor in reader.tensors):
-            raise FormatError("a tensor lies outside the data section")
+        self.fields = header.fields
+        start = _align(header.end, header.alignment)
+        self.tensors = {name: entry._replace(offset=start + entry.offset) for name, entry in header.tensors.items()}
+        end = max((entry.offset + entry.n_bytes for entry in self.tensors.values()), default=start)
+        if not end <= size <= _align(end, header.alignment):
+            state = "too long" if size > end else "cut off"
+            raise FormatError(f"the file has {size} bytes, its header asks for {end}: it is {state}")
 
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The value of a key, checked; the default if there is none, FormatError if that is None."""
@@ -93,21 +176,28 @@ class _File:
         entry = self.tensors.get(name)
         if entry is None:
             raise FormatError(f"the tensor {name} is missing")
-        shape = [int(n) for n in reversed(entry.shape)]
+        shape = entry.shape[::-1]
         if len(shape) not in (1, 2) or 0 in shape:
             raise ShapeError(f"tensor {name} has the shape {shape}; expected one or two dimensions that are not 0")
         rows, cols = shape if len(shape) == 2 else (1, shape[0])
-        data = entry.data.reshape(rows, -1)
+        row_bytes = entry.n_bytes // rows
 
         def read_rows(first: int, last: int) -> np.ndarray:
+            data = self._data.read(entry.offset + first * row_bytes, (last - first) * row_bytes)
+            if entry.type in _PLAIN:
+                return widen(data.view(_PLAIN[entry.type])).reshape(last - first, cols)
             try:
-                values = gguf.dequantize(np.asarray(data[first:last]), entry.tensor_type)
+                values = gguf.dequantize(data.reshape(last - first, row_bytes), entry.type)
             except NotImplementedError:
-                message = f"tensor {name} has type {entry.tensor_type.name}, which cannot be dequantized"
+                message = f"tensor {name} has type {entry.type.name}, which cannot be dequantized"
                 raise FormatError(message) from None
             return np.asarray(values, dtype=np.float32).reshape(last - first, cols)
 
-        return Tensor(name, rows, cols, read_rows)
+        return Tensor(name, rows, cols, read_rows, entry.type.name)
+
+
+def _align(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
 
 
 def read(path: Path) -> Source:
@@ -156,11 +246,17 @@ def read(path: Path) -> Source:
     if extra:
         what = "a bias, which" if extra[0].endswith(".bias") else "a tensor that"
         raise FormatError(f"{extra[0]} is {what} cannot be represented")
+    notes = []
+    vocab = get("vocab_size", int, embedding.rows)
+    if vocab > embedding.rows:
+        raise ShapeError(f"tensor {_NAMES['tok_emb']} has {embedding.rows} rows; llama.vocab_size is {vocab}")
+    if vocab < embedding.rows:
+        notes.append(f"llama.vocab_size is {vocab}, the embedding has {embedding.rows} rows")
     tensors = {name: file.tensor(origin) for name, origin in names.items()}
     if factors is not None:
         header = header.with_rope_factors()
         tensors["rope_factors"] = Tensor.of("rope factors", factors)
-    return Source(header, tensors, lambda: _tokenizer(file))
+    return Source(header, tensors, lambda: _tokenizer(file), notes)
 
 
 def _rope_factors(file: _File, header: Header) -> np.ndarray | None:
@@ -171,6 +267,9 @@ def _rope_factors(file: _File, header: Header) -> np.ndarray | None:
     factor = file.get("llama.rope.scaling.factor", float, file.get("llama.rope.scale_linear", float, 1.0))
     if scaling == "none" or factor == 0:
         factor = 1.0
+    attention = file.get("llama.rope.scaling.attn_factor", float, 1.0)
+    if attention != 1:
+        raise FormatError(f"llama.rope.scaling.attn_factor is {attention:g}; only 1 can be represented")
     factors = np.full(header.head_dim // 2, factor)
     if _ROPE_FREQS in file.tensors:
         freqs = file.tensor(_ROPE_FREQS)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import FormatError, ShapeError, about
 from .mlb import Header
-from .source import Source, Tensor
+from .source import DataFile, Source, Tensor
 from .tokenizer import TokenizerFile, read_plain
 
 MAGIC = 0x616B3432  # "ak42" read from its end
@@ -53,9 +53,7 @@ def read(path: Path) -> Source:
         values[5] = abs(values[5])  # negative: the classifier has weights of its own
         start = _V0.size
     dim, hidden, layers, heads, kv_heads, vocab, max_seq = values
-    header = Header(
-        dim, layers, heads, kv_heads, hidden, vocab, max_seq, ROPE_THETA, NORM_EPS, shared_classifier=shared
-    )
+    header = Header(dim, layers, heads, kv_heads, hidden, vocab, max_seq, ROPE_THETA, NORM_EPS, shared_classifier=shared)
     try:
         header.check_source()
     except FormatError as error:
@@ -64,17 +62,14 @@ def read(path: Path) -> Source:
     places, end = _places(header, version, group, start)
     if size != end:
         state = "cut off" if size < end else "too long"
-        raise FormatError(
-            f"the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint"
-        )
-    data = np.memmap(path, dtype=np.uint8, mode="r")
+        raise FormatError(f"the file has {size} bytes, its header asks for {end}: it is {state}, or no llama2.c checkpoint")
+    data = DataFile(path)
     tensors = {}
     for name, rows, cols, _ in header.shapes():
-        offset = places[name]
         if version == 2 and not name.endswith("norm"):
-            tensors[name] = _quantized(data, name, rows, cols, offset, group)
+            tensors[name] = _quantized(data, name, rows, cols, places[name], group)
         else:
-            tensors[name] = Tensor.of(name, data[offset : offset + rows * cols * 4].view("<f4").reshape(rows, cols))
+            tensors[name] = _stored(data, name, rows, cols, places[name])
     notes: list[str] = []
     return Source(header, tensors, lambda: _tokenizer_beside(path, vocab, notes), notes)
 
@@ -133,15 +128,26 @@ def _places(header: Header, version: int, group: int, start: int) -> tuple[dict[
     return places, at
 
 
-def _quantized(data: np.ndarray, name: str, rows: int, cols: int, offset: int, group: int) -> Tensor:
+def _stored(data: DataFile, name: str, rows: int, cols: int, offset: int) -> Tensor:
+    """A tensor of float32 values."""
+
+    def read_rows(first: int, last: int) -> np.ndarray:
+        values = data.read(offset + first * cols * 4, (last - first) * cols * 4)
+        return values.view("<f4").reshape(last - first, cols)
+
+    return Tensor(name, rows, cols, read_rows)
+
+
+def _quantized(data: DataFile, name: str, rows: int, cols: int, offset: int, group: int) -> Tensor:
     """A tensor of version 2: int8 values, then one float32 for each group. Groups run on over the ends of rows."""
-    count = rows * cols
-    q = data[offset : offset + count].view(np.int8)
-    scales = data[offset + count : offset + count + count // group * 4].view("<f4")
+    scales_at = offset + rows * cols
 
     def read_rows(first: int, last: int) -> np.ndarray:
         begin, end = first * cols, last * cols
-        scale = scales[np.arange(begin, end) // group]
-        return (q[begin:end].astype(np.float32) * scale).reshape(last - first, cols)
+        first_group, last_group = begin // group, -(-end // group)
+        q = data.read(offset + begin, end - begin).view(np.int8)
+        scales = data.read(scales_at + first_group * 4, (last_group - first_group) * 4).view("<f4")
+        scale = scales[np.arange(begin, end) // group - first_group]
+        return (q.astype(np.float32) * scale).reshape(last - first, cols)
 
-    return Tensor(name, rows, cols, read_rows)
+    return Tensor(name, rows, cols, read_rows, "Q8")

@@ -26,6 +26,9 @@ TYPE_NAMES = {"q8_0": Q8_0, "q4_0": Q4_0}
 _FIELDS = struct.Struct("<4sI7I2f4I")
 _PADDING = HEADER_BYTES - _FIELDS.size
 
+_SCALES_HELD = 256
+"""Chunks whose scales are held before they are written."""
+
 # How far a rotary frequency may be divided.
 LEAST_FACTOR, MOST_FACTOR = 0.01, 1e9
 
@@ -56,6 +59,11 @@ class Slot:
     def q_bytes(self) -> int:
         """Bytes of the first array."""
         return self.rows * self.cols * 4 if self.type == F32 else self.rows * self.cols // self.type
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of both arrays without what lies between."""
+        return self.q_bytes + (0 if self.type == F32 else self.end - self.d_offset)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,16 +196,28 @@ def _align(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-class MlbWriter:
-    """Writes a .mlb file into a binary stream that is at its start: the header at once, then write() per tensor, then close().
+@dataclasses.dataclass(frozen=True)
+class BlockError:
+    """Where a quantized block is worst: root mean square of the change over that of the block, in which row and from which column."""
 
-    Tensors must come in file order. A tensor is taken in chunks of rows, so no more than its scales are held.
+    error: float
+    name: str
+    row: int
+    col: int
+
+
+class MlbWriter:
+    """Writes a .mlb file into an empty stream that can seek: the header at once, then write() per tensor, then close().
+
+    Tensors must come in file order. A tensor is taken in chunks of rows, and no more than some of its scales are held.
     """
 
     def __init__(self, stream: BinaryIO, header: Header) -> None:
         self._stream = stream
         self._slots = iter(header.layout())
         self._at = 0
+        self.worst: BlockError | None = None
+        """The block with the largest error so far."""
         self._put(0, header.pack())
 
     def write(self, name: str, chunks: Iterable[np.ndarray], label: str = "") -> None:
@@ -208,27 +228,39 @@ class MlbWriter:
         slot = next(self._slots)
         if slot.name != name:
             raise ValueError(f"the next tensor is {slot.name}, not {name}")
-        scales = []
+        at, d_at = slot.offset, slot.d_offset
+        scales: list[bytes] = []
         rows = 0
-        self._put(slot.offset, b"")
+
+        def put_scales() -> None:
+            nonlocal d_at
+            data = b"".join(scales)
+            self._put(d_at, data)
+            d_at += len(data)
+            scales.clear()
+
         for chunk in chunks:
-            if not np.isfinite(chunk).all():
+            # Of Q8_0 the scales say it.
+            if slot.type != Q8_0 and not np.isfinite(chunk).all():
                 raise FormatError(f"tensor {label or name} has weights that are not finite")
-            rows += chunk.shape[0]
             if slot.type == F32:
-                self._put(self._at, chunk.astype("<f4").tobytes())
-                continue
-            q, d = (quant.quantize_q8 if slot.type == Q8_0 else quant.quantize_q4)(chunk)
-            if not np.isfinite(d).all():
-                raise FormatError(f"tensor {label or name} has a scale that is not finite")
-            self._put(self._at, q.tobytes())
-            scales.append(d.astype("<f4").tobytes())
+                data = chunk.astype("<f4").tobytes()
+            else:
+                q, d = (quant.quantize_q8 if slot.type == Q8_0 else quant.quantize_q4)(chunk)
+                if not np.isfinite(d).all():
+                    raise FormatError(f"tensor {label or name} has weights that are not finite")
+                self._note_worst(slot, rows, quant.worst_block(chunk, q, d))
+                data = q.tobytes()
+                scales.append(d.astype("<f4").tobytes())
+            self._put(at, data)
+            at += len(data)
+            rows += chunk.shape[0]
+            if len(scales) == _SCALES_HELD:
+                put_scales()
         if rows != slot.rows:
             raise ValueError(f"{name} has {slot.rows} rows, not {rows}")
         if scales:
-            self._put(slot.d_offset, b"")
-            for scale_bytes in scales:
-                self._put(self._at, scale_bytes)
+            put_scales()
 
     def close(self) -> None:
         """Checks that every tensor has been written. The stream stays open."""
@@ -236,8 +268,16 @@ class MlbWriter:
         if missing is not None:
             raise ValueError(f"tensor {missing.name} has not been written")
 
+    def _note_worst(self, slot: Slot, first_row: int, found: tuple[float, int]) -> None:
+        error, block = found
+        if self.worst is None or error > self.worst.error:
+            row, col = divmod(block * quant.BLOCK, slot.cols)
+            self.worst = BlockError(error, slot.name, first_row + row, col)
+
     def _put(self, offset: int, data: bytes) -> None:
-        self._stream.write(bytes(offset - self._at))
+        """What lies between is zero: a file is filled up with zeros where it is skipped."""
+        if offset != self._at:
+            self._stream.seek(offset)
         self._stream.write(data)
         self._at = offset + len(data)
 
