@@ -252,6 +252,7 @@ demo: model
 RUN ?= $(BUILD)/ml_run
 answer:
 	$(RUN) $(SMOLLM) --chat --system "You are a helpful assistant." -p "What is the capital of France?"
+	@if [ -t 0 ] && [ -t 1 ]; then echo "Now you (Ctrl-D ends):" >&2; $(RUN) $(SMOLLM) --chat --system "You are a helpful assistant." --repeat-penalty 1.1; fi
 
 bench: all
 	$(BUILD)/ml_bench
@@ -269,6 +270,9 @@ install: all
 	sed 's/@VERSION@/$(VERSION)/; s/@THREADS@/$(if $(filter pthread,$(THREADS)),-pthread)/' src/config/legacyml.pc.in > $(BUILD)/legacyml.pc
 	install -m 644 $(BUILD)/legacyml.pc "$(INSTALL_TO)/lib/pkgconfig"
 	install -m 644 $(patsubst %,docs/man/%.1,$(notdir $(PROGRAMS))) "$(INSTALL_TO)/share/man/man1"
+	install -d "$(INSTALL_TO)/share/bash-completion/completions" "$(INSTALL_TO)/share/zsh/site-functions"
+	install -m 644 $(patsubst %,docs/completion/bash/%,$(notdir $(PROGRAMS))) "$(INSTALL_TO)/share/bash-completion/completions"
+	install -m 644 $(patsubst %,docs/completion/zsh/_%,$(notdir $(PROGRAMS))) "$(INSTALL_TO)/share/zsh/site-functions"
 
 help:
 	@echo 'make demo                 set up everything, build and install the package for this CPU, convert a 135M model, answer a question'

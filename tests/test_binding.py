@@ -23,6 +23,14 @@ VERSION = re.search(r'define LEGACYML_VERSION "(.*)"', HEADER)[1]
 # The versions of Python that pyproject.toml promises, as far as they exist.
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 SHOW = "import legacyml; print(legacyml.isa(), legacyml.version(), legacyml.__version__)"
+# What a Model makes of ids and of a text, and its logits, for a model whose path is the argument.
+USE = """
+import sys, legacyml
+with legacyml.Model(sys.argv[1], threads=2) as model:
+    done = model.generate("abc", temperature=1.0, seed=3, max_tokens=20, logprobs=2)
+    streamed = "".join(model.generate("abc", temperature=1.0, seed=3, max_tokens=20, stream=True))
+    print(legacyml.isa(), streamed == done.text, done.tokens, model.forward([5])[:3].tolist())
+"""
 
 
 def make_python(folder: Path, library: Path, *variables: str) -> str:
@@ -34,10 +42,14 @@ def make_python(folder: Path, library: Path, *variables: str) -> str:
     return run.stdout
 
 
-def python(code: str, folder: Path, program: object = sys.executable, **variables: object) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, folder: Path, program: object = sys.executable, *arguments: object, **variables: object
+) -> subprocess.CompletedProcess[str]:
     """Runs code with a folder first in the path of modules."""
     environment = os.environ | {"PYTHONPATH": str(folder)} | {name: str(value) for name, value in variables.items()}
-    return subprocess.run([str(program), "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [str(program), "-c", code, *map(str, arguments)], env=environment, cwd="/", capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +121,8 @@ def interpreters() -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_every_python(version: str, package: Path) -> None:
-    """The same file loads in each CPython, with the cffi of that version."""
+def test_every_python(version: str, package: Path, random_model: Callable[..., Path]) -> None:
+    """The same file loads in each CPython, with the cffi of that version, and the modules run."""
     if version not in interpreters():
         pytest.skip(f"there is no CPython {version} here")
     cffi = TOP / "build/cffi" / version
@@ -126,6 +138,26 @@ def test_every_python(version: str, package: Path) -> None:
     run = python(SHOW + "; import sys; print('%d.%d' % sys.version_info[:2])", Path(f"{package}:{cffi}"), interpreters()[version])
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == ["scalar", VERSION, VERSION, version]
+    model = random_model(vocab=400, tokenizer="plain")
+    run, here = (
+        python(USE, Path(f"{package}:{path}"), program, model) for path, program in ((cffi, interpreters()[version]), ("", sys.executable))
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == here.stdout and run.stdout.startswith("scalar True [")
+
+
+@pytest.mark.parametrize(("isa", "cpu"), [("sse2", "core2duo"), ("sse41", "Penryn"), ("avx2", "Haswell")])
+def test_model_on_other_cpus(isa: str, cpu: str, build: Callable[..., Path], package: Path, random_model: Callable[..., Path]) -> None:
+    """Old CPUs, on which numpy's wheels may not start: the same tokens and bits as plain C gives here."""
+    if HOST != "x86_64":
+        pytest.skip("the CPUs are of x86-64")
+    need(HOST)
+    model = random_model(vocab=400, tokenizer="plain")
+    expected = python(USE, package, sys.executable, model).stdout.split(maxsplit=1)
+    environment = os.environ | {"PYTHONPATH": str(package), "LD_LIBRARY_PATH": str(build(isa))}
+    run = emulate(HOST, cpu, sys.executable, "-c", USE, model, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert expected[0] == "scalar" and run.stdout.split(maxsplit=1) == [isa, expected[1]]
 
 
 def test_refusal(build: Callable[..., Path], package: Path) -> None:

@@ -382,7 +382,9 @@ def test_install(threads: str, tmp_path: Path) -> None:
     version = re.search(r'define LEGACYML_VERSION "(.*)"', (TOP / "src/include/legacyml.h").read_text())[1]
     libraries = {f"lib/liblegacyml{end}" for end in (".a", ".so", ".so.0", f".so.{version}")}
     assert files == libraries | {"bin/ml_run", "bin/ml_bench", "include/legacyml.h", "lib/pkgconfig/legacyml.pc"} | {
-        f"share/man/man1/{program}.1" for program in ("ml_run", "ml_bench")
+        file.format(program)
+        for program in ("ml_run", "ml_bench")
+        for file in ("share/man/man1/{}.1", "share/bash-completion/completions/{}", "share/zsh/site-functions/_{}")
     }
 
     def config(*options: str) -> list[str]:

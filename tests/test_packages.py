@@ -54,10 +54,12 @@ SERIAL = str(tomllib.loads((TOP / "src/config/cpus.toml").read_text())["serial"]
 # What each package holds: nothing less and nothing more.
 LIBRARY = [
     *("bin/ml_bench", "bin/ml_run", "include/legacyml.h", f"lib/liblegacyml.so.{VERSION}", "lib/pkgconfig/legacyml.pc"),
+    *("share/bash-completion/completions/ml_bench", "share/bash-completion/completions/ml_run"),
     *("share/man/man1/ml_bench.1", "share/man/man1/ml_run.1"),
+    *("share/zsh/site-functions/_ml_bench", "share/zsh/site-functions/_ml_run"),
 ]
 LINKS = {"lib/liblegacyml.so": "liblegacyml.so.0", "lib/liblegacyml.so.0": f"liblegacyml.so.{VERSION}"}
-BINDING = "__init__.py errors.py version.py _native.pyi py.typed"
+BINDING = "__init__.py chat.py errors.py generation.py library.py model.py scoring.py text.py version.py _native.pyi py.typed"
 EXTENSION = "site-packages/legacyml/_native.abi3.so"
 WHICH_ISA = "__init__ __main__ cli cpu decide errors install table version"
 CONVERT = (
@@ -733,7 +735,8 @@ def contents(package: Package) -> list[str]:
         case "liblegacyml":
             return LIBRARY
         case "legacyml-python":
-            return [EXTENSION, *(f"{site}/legacyml/{file}" for file in BINDING.split())]
+            info = [f"site-packages/legacyml-{VERSION}.dist-info/{file}" for file in ("INSTALLER", "METADATA", "top_level.txt")]
+            return [EXTENSION, *info, *(f"{site}/legacyml/{file}" for file in BINDING.split())]
         case "legacyml-which-isa":
             return distribution("legacyml_which_isa", WHICH_ISA)
         case "legacyml-convert":

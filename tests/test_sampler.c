@@ -141,6 +141,149 @@ static void test_cuts(void) {
   CHECK(draw(uniform, 5, 1.0f, 0.5f, STEPS - 1) == 2 && draw(uniform, 5, 1.0f, 0.5f, 0) == 0, "ties at the cut");
 }
 
+/* Ids in the order in which they are drawn, and where each ends. */
+typedef struct {
+  const char *what;
+  ml_sampling sampling;
+  int n_recent, kept;
+  int32_t recent[4];
+  int32_t order[5];
+  double ends[5];
+} drawn_case;
+
+/* Every kept id is drawn from where the one before it ends to where it ends itself, up to 16 of 2^24 steps, and no other. */
+static void check_drawn(const float *logits, int32_t vocab, const drawn_case *c) {
+  double begin = 0.0;
+  for (int place = 0; place < c->kept; place++) {
+    uint32_t ends[2] = {(uint32_t)(begin * STEPS) + (place > 0 ? 16u : 0u),
+                        (uint32_t)(c->ends[place] * STEPS) - (place + 1 < c->kept ? 16u : 1u)};
+    for (int i = 0; i < 2; i++) {
+      uint64_t rng = state_for(ends[i]);
+      int32_t id = -1;
+      ml_error err;
+      ml_status status = ml_sampler_draw(logits, vocab, &c->sampling, c->recent, (size_t)c->n_recent, &rng, scratch, &id, &err);
+      CHECK(status == ML_OK && id == c->order[place], "%s: id %d (%s) where %d %s", c->what, (int)id, err.text, (int)c->order[place],
+            i == 0 ? "begins" : "ends");
+    }
+    begin = c->ends[place];
+  }
+}
+
+/* Each cut works on what the one before has left, and no probability changes by it. */
+static void test_chain(void) {
+  /* .10 .40 .05 .25 .20: the order is 1, 3, 4, 0, 2. */
+  static const float logits[5] = {-2.30258509f, -0.91629073f, -2.99573227f, -1.38629436f, -1.60943791f};
+#define ALL \
+  { 1, 3, 4, 0, 2 }
+#define ONE      \
+  1, {0}, ALL, { \
+    1.0          \
+  }
+#define TWO          \
+  2, {0}, ALL, {     \
+    0.40 / 0.65, 1.0 \
+  }
+#define THREE                     \
+  3, {0}, ALL, {                  \
+    0.40 / 0.85, 0.65 / 0.85, 1.0 \
+  }
+#define FIVE                    \
+  5, {0}, ALL, {                \
+    0.40, 0.65, 0.85, 0.95, 1.0 \
+  }
+#define CASE(text, k, m, p) text, {.temperature = 1.0f, .top_k = (k), .min_p = (m), .top_p = (p)}, 0
+  static const drawn_case cases[] = {
+      {CASE("top_k 1", 1, 0.0f, 1.0f), ONE},
+      {CASE("top_k 2", 2, 0.0f, 1.0f), TWO},
+      {CASE("top_k 3", 3, 0.0f, 1.0f), THREE},
+      {CASE("top_k 5", 5, 0.0f, 1.0f), FIVE},
+      {CASE("top_k 6", 6, 0.0f, 1.0f), FIVE},
+      {CASE("top_k 2^31 - 1", INT32_MAX, 0.0f, 1.0f), FIVE},
+      {CASE("min_p .01", 0, 0.01f, 1.0f), FIVE},
+      {CASE("min_p .49", 0, 0.49f, 1.0f), THREE},
+      {CASE("min_p .51", 0, 0.51f, 1.0f), TWO},
+      {CASE("min_p .63", 0, 0.63f, 1.0f), ONE},
+      {CASE("min_p 1", 0, 1.0f, 1.0f), ONE},
+      {CASE("top_k 3, min_p .51", 3, 0.51f, 1.0f), TWO},
+      {CASE("top_k 2, min_p .49", 2, 0.49f, 1.0f), TWO},
+      /* .65 of .85 would be enough for .7, and .40 of .65 for .6. */
+      {CASE("top_k 3, top_p .7", 3, 0.0f, 0.7f), THREE},
+      {CASE("top_k 2, top_p .6", 2, 0.0f, 0.6f), TWO},
+      {CASE("min_p .49, top_p .7", 0, 0.49f, 0.7f), THREE},
+      {CASE("min_p .51, top_p .6", 0, 0.51f, 0.6f), TWO},
+      {CASE("top_k 2, top_p .9", 2, 0.0f, 0.9f), TWO},
+      {CASE("top_k 4, min_p .49, top_p .39", 4, 0.49f, 0.39f), ONE},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_drawn(logits, 5, &cases[i]);
+  }
+  /* Ties: the lower ids stay; as probable as the most probable is at least as probable. */
+  static const drawn_case tied[] = {
+      {CASE("top_k 2 of equals", 2, 0.0f, 1.0f), 2, {0}, {0, 1}, {0.5, 1.0}},
+      {CASE("min_p 1 of equals", 0, 1.0f, 1.0f), 4, {0}, {0, 1, 2, 3}, {0.25, 0.5, 0.75, 1.0}},
+  };
+  check_drawn(uniform, 4, &tied[0]);
+  check_drawn(uniform, 4, &tied[1]);
+  /* 16 : 4 : 1 are 4 : 2 : 1 at temperature 2, where .4 of the largest leaves two. */
+  static const float powers[3] = {2.77258872f, 1.38629436f, 0.0f};
+  static const drawn_case warm = {
+      "min_p .4 at temperature 2", {.temperature = 2.0f, .min_p = 0.4f, .top_p = 1.0f}, 0, 2, {0}, {0, 1}, {4.0 / 6, 1.0}};
+  check_drawn(powers, 3, &warm);
+#undef CASE
+#undef ALL
+#undef ONE
+#undef TWO
+#undef THREE
+#undef FIVE
+}
+
+static void test_penalty(void) {
+  /* ln 4, ln 2, 0 and -ln 2: 4 : 2 : 1 : 1/2. */
+  static const float logits[4] = {1.38629436f, 0.69314718f, 0.0f, -0.69314718f};
+#define PENALTY(r) \
+  { .temperature = 1.0f, .top_p = 1.0f, .repeat_penalty = (r) }
+  static const drawn_case cases[] = {
+      {"off", PENALTY(1.0f), 2, 4, {0, 3}, {0, 1, 2, 3}, {8.0 / 15, 12.0 / 15, 14.0 / 15, 1.0}},
+      {"0 is off too", PENALTY(0.0f), 2, 4, {0, 3}, {0, 1, 2, 3}, {8.0 / 15, 12.0 / 15, 14.0 / 15, 1.0}},
+      {"none recent", PENALTY(2.0f), 0, 4, {0}, {0, 1, 2, 3}, {8.0 / 15, 12.0 / 15, 14.0 / 15, 1.0}},
+      /* 2 : 2 : 1 : 1/2, and 4 : 2 : 1 : 1/4: a negative logit is multiplied. */
+      {"positive", PENALTY(2.0f), 1, 4, {0}, {0, 1, 2, 3}, {4.0 / 11, 8.0 / 11, 10.0 / 11, 1.0}},
+      {"negative", PENALTY(2.0f), 1, 4, {3}, {0, 1, 2, 3}, {16.0 / 29, 24.0 / 29, 28.0 / 29, 1.0}},
+      {"zero", PENALTY(2.0f), 1, 4, {2}, {0, 1, 2, 3}, {8.0 / 15, 12.0 / 15, 14.0 / 15, 1.0}},
+      {"once", PENALTY(2.0f), 4, 4, {0, 0, 0, 0}, {0, 1, 2, 3}, {4.0 / 11, 8.0 / 11, 10.0 / 11, 1.0}},
+      {"no such ids", PENALTY(2.0f), 3, 4, {-1, 4, 99}, {0, 1, 2, 3}, {8.0 / 15, 12.0 / 15, 14.0 / 15, 1.0}},
+      /* sqrt 4 by a reward of 1/2: 4 : 4 : 1 : 1/2. */
+      {"reward", PENALTY(0.5f), 1, 4, {1}, {0, 1, 2, 3}, {8.0 / 19, 16.0 / 19, 18.0 / 19, 1.0}},
+      /* The penalty first: 2 : 2 : 1 : 1/2 leaves two to top_k. */
+      {"and top_k",
+       {.temperature = 1.0f, .top_p = 1.0f, .top_k = 2, .repeat_penalty = 4.0f},
+       1,
+       2,
+       {0},
+       {1, 0},
+       {2.0 / (2.0 + 1.41421356), 1.0}},
+  };
+#undef PENALTY
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    check_drawn(logits, 4, &cases[i]);
+  }
+  /* Greedy takes the largest of what the penalty leaves, and leaves the logits of the caller alone. */
+  static const struct {
+    float penalty;
+    int32_t recent[3], id;
+  } greedy[] = {{2.1f, {0, 0, 0}, 1}, {1.9f, {0, 0, 0}, 0}, {2.0f, {0, 0, 0}, 0}, {3e38f, {0, 1, 1}, 0}, {1e-30f, {1, 1, 1}, 1}};
+  for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+    const ml_sampling sampling = {.top_p = 1.0f, .repeat_penalty = greedy[i].penalty};
+    uint64_t rng = 7;
+    int32_t id = -1;
+    float copy[4];
+    memcpy(copy, logits, sizeof copy);
+    ml_status status = ml_sampler_draw(copy, 4, &sampling, greedy[i].recent, 3, &rng, scratch, &id, NULL);
+    CHECK(status == ML_OK && id == greedy[i].id && rng == 7 && memcmp(copy, logits, sizeof copy) == 0, "greedy, penalty %g: id %d",
+          (double)greedy[i].penalty, (int)id);
+  }
+}
+
 static void test_temperature(void) {
   static const float tied[6] = {-1.0f, 2.5f, 0.0f, 2.5f, 2.5f, -7.0f};
   static const float zeros[3] = {-0.0f, 0.0f, -0.0f};
@@ -150,7 +293,8 @@ static void test_temperature(void) {
   int32_t id = -1;
   CHECK(ml_sampler_draw(tied, 6, &greedy, NULL, 0, &rng, NULL, &id, NULL) == ML_OK && id == 1 && rng == 0, "greedy: id %d", (int)id);
   greedy.temperature = -0.0f;
-  CHECK(ml_sampler_draw(zeros, 3, &greedy, NULL, 0, &rng, NULL, &id, NULL) == ML_OK && id == 0 && rng == 0, "greedy on zeros: id %d", (int)id);
+  CHECK(ml_sampler_draw(zeros, 3, &greedy, NULL, 0, &rng, NULL, &id, NULL) == ML_OK && id == 0 && rng == 0, "greedy on zeros: id %d",
+        (int)id);
   /* The smallest temperatures are greedy too, without overflow, and share among tied maxima. */
   const float temperatures[] = {1e-38f, 1e-45f, 1e-30f};
   for (int i = 0; i < 3; i++) {
@@ -168,7 +312,8 @@ static void test_temperature(void) {
 
 static void test_refused(void) {
   static const float logits[3] = {1.0f, 2.0f, 3.0f};
-#define BAD(t, p) {.temperature = (t), .top_p = (p)}
+#define BAD(t, p) \
+  { .temperature = (t), .top_p = (p) }
   static const ml_sampling bad[] = {
       BAD(-1.0f, 1.0f),
       BAD(-1e-45f, 1.0f),
@@ -308,6 +453,8 @@ int test_main(int argc, char **argv) {
     test_generator();
     test_near_one();
     test_cuts();
+    test_chain();
+    test_penalty();
     test_temperature();
     test_refused();
     test_excluded();

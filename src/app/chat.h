@@ -8,6 +8,8 @@
 
 #include "../include/legacyml.h"
 
+#define CHAT_TEMPLATES "chatml, llama2, zephyr, plain"
+
 /* A list of ids that grows; starts as {0}. */
 typedef struct {
   int32_t *ids;
@@ -19,11 +21,15 @@ int ids_add_text(id_list *list, const ml_tokenizer *tokenizer, const char *text,
 int ids_add(id_list *list, int32_t id);
 void ids_free(id_list *list);
 
-/* A chat template bound to a tokenizer. The markers between messages are special pieces; the text of a message is never read as one. */
+/* A chat template bound to a tokenizer. The text of a message is never read as special pieces. Starts as {0}: no template. */
 typedef struct {
+  const struct chat_row *row;
   const ml_tokenizer *tokenizer;
   const char *system; /* "" = no system message */
-  int32_t start, end; /* ids of <|im_start|> and <|im_end|>; the model ends its answer with `end` */
+  int32_t end;        /* the special piece that ends an answer, whatever the tokenizer says; -1 = the tokenizer knows */
+  int32_t eos;
+  const char *stop; /* a text that ends an answer, or NULL */
+  int skip_spaces;  /* answers begin with a space that is not part of them */
 } chat_template;
 
 /* name and system NULL: what the tokenizer says. An unknown template, or none, is a usage error that names the known ones. */

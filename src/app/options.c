@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../include/legacyml.h"
+#include "chat.h"
 #include "os.h"
 #include "report.h"
 
@@ -42,16 +43,26 @@ static const option_row rows[] = {
     {"--temp", "T", VALUE_REAL, FIELD(temperature), 0, FLT_MAX, "temperature; 0, the default, takes the likeliest token"},
     {"--temperature", "T", VALUE_REAL, FIELD(temperature), 0, FLT_MAX, NULL},
     {"--top-p", "P", VALUE_REAL, FIELD(top_p), 0, 1, "sample from the likeliest tokens that add up to P (default: 1, all)"},
+    {"--top-k", "K", VALUE_INT, FIELD(top_k), 0, INT32_MAX, "sample from the K likeliest tokens (default: 0, all)"},
+    {"--min-p", "P", VALUE_REAL, FIELD(min_p), 0, 1, "sample from tokens at least P times as likely as the likeliest (default: 0, all)"},
+    {"--repeat-penalty", "R", VALUE_REAL, FIELD(repeat_penalty), 0, FLT_MAX,
+     "make the last 64 tokens less likely (default: 1, not at all)"},
     {"--seed", "S", VALUE_SEED, FIELD(seed), 0, 0, "seed for sampling, 0 to 2^64-1, -1 = 2^64-1 (default: from the clock)"},
     {"--stop", "TEXT", VALUE_STOP, 0, 0, 0, "end before TEXT; may be given more than once"},
     {"--chat", NULL, VALUE_NONE, FIELD(chat), 0, 0, "answer -p or -f as a message, or else a talk: a line is a message"},
-    {"--template", "NAME", VALUE_TEXT, FIELD(template_name), 0, 0, "chat template (default: what the tokenizer names): chatml"},
+    {"--template", "NAME", VALUE_TEXT, FIELD(template_name), 0, 0, "chat template: " CHAT_TEMPLATES " (default: what the tokenizer names)"},
     {"--system", "TEXT", VALUE_TEXT, FIELD(system), 0, 0, "system message of the chat (default: the tokenizer's)"},
+    {"--save-session", "FILE", VALUE_TEXT, FIELD(save_session), 0, 0, "write what the context holds at the end, without the random state"},
+    {"--load-session", "FILE", VALUE_TEXT, FIELD(load_session), 0, 0, "go on from there; needs no prompt"},
+    {"--json", NULL, VALUE_NONE, FIELD(json), 0, 0, "print a JSON line for each token, and one for the whole"},
+    {"--batch", "FILE", VALUE_TEXT, FIELD(batch), 0, 0,
+     "answer each line of FILE, {\"prompt\": ...}, with a JSON line; - is standard input"},
+    {"--perplexity", "FILE", VALUE_TEXT, FIELD(perplexity), 0, 0, "score the text of FILE, in windows of the context that overlap by half"},
     {"--dump-logits", "FILE", VALUE_TEXT, FIELD(dump_logits), 0, 0, "write the logits of every position, float32"},
     {"--info", NULL, VALUE_NONE, FIELD(info), 0, 0, "print what MODEL is"},
     {"--verify", NULL, VALUE_NONE, FIELD(verify), 0, 0, "check the weights of MODEL first"},
     {"--no-mmap", NULL, VALUE_NONE, FIELD(no_mmap), 0, 0, "read MODEL into memory instead of mapping it"},
-    {"-q", NULL, VALUE_NONE, FIELD(quiet), 0, 0, "no statistics"},
+    {"-q", NULL, VALUE_NONE, FIELD(quiet), 0, 0, "nothing on standard error but errors"},
     {"--check-cpu", NULL, VALUE_NONE, FIELD(check_cpu), 0, 0, "say whether this CPU runs this build; needs no MODEL"},
     {"--version", NULL, VALUE_NONE, FIELD(version), 0, 0, "print version, instruction set and kernels"},
     {"--help", NULL, VALUE_NONE, FIELD(help), 0, 0, "print this"},
@@ -61,13 +72,15 @@ static const option_row rows[] = {
 #define N_ROWS (sizeof rows / sizeof rows[0])
 
 void options_print_help(void) {
-  printf("ml_run MODEL.mlb (-p TEXT | -f FILE | --tokens IDS | --chat) [OPTION]...\n"
+  printf("ml_run MODEL.mlb (-p TEXT | -f FILE | --tokens IDS | --chat | --batch FILE | --perplexity FILE) [OPTION]...\n"
          "Generates text with a Llama-style model. The text and a newline go to standard output, everything else to standard\n"
-         "error. In a talk, Ctrl-C stops an answer and " OS_END_KEYS " ends it.\n\n");
+         "error. In a talk, Ctrl-C stops an answer and " OS_END_KEYS " ends it.\n"
+         "A line of --batch may have options of its own: n, temp, top_p, top_k, min_p, repeat_penalty, seed, stop, and with\n"
+         "--chat system. Without a seed it has that of the run plus its number minus one.\n\n");
   for (size_t i = 0; i < N_ROWS; i++) {
     char left[64];
     snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].value != NULL ? " " : "", rows[i].value != NULL ? rows[i].value : "");
-    printf("  %-20s %s\n", left, rows[i].help != NULL ? rows[i].help : "the same");
+    printf("  %-20s  %s\n", left, rows[i].help != NULL ? rows[i].help : "the same");
   }
   printf("\nLong options are also written --option=value; -- ends the options.\n"
          "Exit status: 0 done, 2 usage, 3 input or output, 4 file format, 5 shape or context, 6 memory, 7 CPU not supported,\n"
@@ -177,39 +190,66 @@ static const option_row *find_row(const char *argument, const char **value) {
 }
 
 /* What the options say together. */
-static int check(const run_options *options) {
-  if (options->help || options->version || options->check_cpu) {
+static int check(const run_options *o) {
+  if (o->help || o->version || o->check_cpu) {
     return 0;
   }
-  int prompts = (options->prompt != NULL) + (options->file != NULL) + (options->tokens != NULL);
-  if (options->model == NULL) {
+  int prompts = (o->prompt != NULL) + (o->file != NULL) + (o->tokens != NULL);
+  /* What is given beside one of the kinds of run that make no use of it. */
+  const char *prompt = o->prompt != NULL ? "-p" : o->file != NULL ? "-f" : o->tokens != NULL ? "--tokens" : NULL;
+  const char *state = o->save_session != NULL ? "--save-session" : o->load_session != NULL ? "--load-session" : NULL;
+  const char *chat = o->chat ? "--chat" : NULL;
+  const char *many = o->batch != NULL ? "--batch" : o->perplexity != NULL ? "--perplexity" : NULL;
+  const char *dump = o->dump_logits != NULL ? "--dump-logits" : NULL;
+  const struct {
+    const char *kind; /* NULL = not asked for */
+    const char *others[5];
+  } kinds[] = {
+      {o->info ? "--info" : NULL, {prompt, state, chat, many, dump}},
+      {o->perplexity != NULL ? "--perplexity" : NULL, {prompt, state, chat, o->batch != NULL ? "--batch" : NULL, dump}},
+      {o->batch != NULL ? "--batch" : NULL, {prompt, state, dump, NULL, NULL}},
+  };
+  if (o->model == NULL) {
     return report(ML_E_ARG, "no model given: ml_run MODEL.mlb -p TEXT (ml_run --help lists the options)");
   }
   if (prompts > 1) {
     return report(ML_E_ARG, "-p, -f and --tokens exclude each other: give one of them");
   }
-  if (options->chat && options->tokens != NULL) {
+  if (o->chat && o->tokens != NULL) {
     return report(ML_E_ARG, "--tokens does not go with --chat: give the message with -p or -f");
   }
-  if (!options->chat && (options->system != NULL || options->template_name != NULL)) {
-    return report(ML_E_ARG, "%s needs --chat", options->system != NULL ? "--system" : "--template");
+  if (!o->chat && (o->system != NULL || o->template_name != NULL)) {
+    return report(ML_E_ARG, "%s needs --chat", o->system != NULL ? "--system" : "--template");
   }
-  if (options->info && (prompts > 0 || options->chat)) {
-    return report(ML_E_ARG, "--info takes no prompt: leave out -p, -f, --tokens and --chat");
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t j = 0; j < 5; j++) {
+      if (kinds[i].kind != NULL && kinds[i].others[j] != NULL) {
+        return report(ML_E_ARG, "%s does not go with %s: leave out one of them", kinds[i].kind, kinds[i].others[j]);
+      }
+    }
   }
-  if (options->dump_logits != NULL && prompts == 0) {
-    return report(ML_E_ARG, "--dump-logits needs a prompt: -p, -f or --tokens");
-  }
-  if (prompts == 0 && !options->chat && !options->info && !options->verify) {
+  if (prompts == 0 && !o->chat && many == NULL && o->load_session == NULL && !o->info && !o->verify) {
     return report(ML_E_ARG, "no prompt given: -p TEXT, -f FILE, --tokens IDS or --chat (ml_run --help lists the options)");
   }
+  if (dump != NULL && prompts == 0 && (o->chat || o->load_session == NULL)) {
+    return report(ML_E_ARG, "--dump-logits needs a prompt: -p, -f or --tokens");
+  }
+  if (o->save_session != NULL && prompts == 0 && !o->chat && o->load_session == NULL) {
+    return report(ML_E_ARG, "--save-session needs a prompt: -p, -f, --tokens or --chat");
+  }
   return 0;
+}
+
+int options_set(run_options *options, const char *name, const char *value) {
+  const char *none;
+  return store(options, find_row(name, &none), value);
 }
 
 int options_parse(int argc, char **argv, run_options *options) {
   memset(options, 0, sizeof *options);
   options->count = INT32_MAX;
   options->top_p = 1;
+  options->repeat_penalty = 1;
   /* Not more stop strings than arguments. */
   options->stops = malloc(((size_t)argc + 1) * sizeof *options->stops);
   if (options->stops == NULL) {

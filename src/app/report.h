@@ -9,6 +9,9 @@
  * `return report(ML_E_..., "...")`. */
 ML_PRINTF_LIKE(2, 3) int report(int status, const char *format, ...);
 
+/* From now on sentences go to `text`, cut to its size, the last one stays, and nothing is printed; NULL: as before. */
+void report_to(char *text, size_t size);
+
 /* The same for an error of the library; returns its status. */
 int report_error(const ml_error *err);
 

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "os.h"
-
 /* The number of bytes at the end of the text that begin a UTF-8 character and can still become one: 0 to 3. */
 static size_t unfinished_character(const char *text, size_t n) {
   for (size_t k = 1; k <= 3 && k <= n; k++) {
@@ -70,7 +68,7 @@ static int write_held(text_stream *stream, size_t n) {
   if (n == 0) {
     return 0;
   }
-  int error = os_write(stream->out, stream->held, n);
+  int error = stream->write(stream->to, stream->held, n);
   if (error != 0) {
     stream->n_held = 0;
     return error;
@@ -81,14 +79,21 @@ static int write_held(text_stream *stream, size_t n) {
   return 0;
 }
 
-void stream_begin(text_stream *stream, FILE *out, const char *const *stops, size_t n_stops) {
+void stream_begin(text_stream *stream, int (*write)(void *, const char *, size_t), void *to, const char *const *stops, size_t n_stops) {
   memset(stream, 0, sizeof *stream);
-  stream->out = out;
+  stream->write = write;
+  stream->to = to;
   stream->stops = stops;
   stream->n_stops = n_stops;
 }
 
 int stream_push(text_stream *stream, const char *bytes, size_t n) {
+  while (stream->skip_spaces && n > 0) {
+    stream->skip_spaces = *bytes == ' ';
+    stream->skipped += *bytes == ' ';
+    n -= *bytes == ' ';
+    bytes += *bytes == ' ';
+  }
   if (stream->stopped || n == 0) {
     return 0;
   }
@@ -116,9 +121,6 @@ int stream_push(text_stream *stream, const char *bytes, size_t n) {
 
 int stream_end(text_stream *stream) {
   int error = write_held(stream, stream->n_held);
-  if (error == 0 && stream->written > 0) {
-    error = os_write(stream->out, "\n", 1);
-  }
   free(stream->held);
   stream->held = NULL;
   stream->n_held = stream->capacity = 0;
