@@ -37,7 +37,7 @@ def make_python(folder: Path, library: Path, *variables: str) -> str:
     """The modules and the extension in folder/legacyml, linked against a library. The compiler says nothing; what make says is returned."""
     shutil.copytree(TOP / "python/legacyml", folder / "legacyml", ignore=shutil.ignore_patterns("*.so", "__pycache__"), dirs_exist_ok=True)
     options = [f"PYTHON={sys.executable}", f"PY_OUT={folder}/legacyml", f"PY_LIB={library}", f"PY_BUILD={folder}/generated", *variables]
-    run = subprocess.run(["make", "python", *options], cwd=TOP, capture_output=True, text=True, check=False)
+    run = subprocess.run(["make", "--no-print-directory", "python", *options], cwd=TOP, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, ""), run.stderr
     return run.stdout
 

@@ -66,7 +66,7 @@ CONVERT = (
     "__init__ __main__ chat cli convert errors gguf_file hf_tokenizer huggingface llama2c mlb quant random_model safetensors_file "
     "sentencepiece_model source tokenizer version"
 )
-DIST_INFO = "INSTALLER METADATA RECORD REQUESTED WHEEL direct_url.json entry_points.txt top_level.txt"
+DIST_INFO = "INSTALLER METADATA RECORD REQUESTED WHEEL entry_points.txt top_level.txt"
 
 
 # -- The packages, unpacked -------------------------------------------------------------------------------------------------
@@ -778,13 +778,12 @@ def test_is_of_this_checkout(packages: list[Package]) -> None:
 
 
 def test_no_path_of_the_build(packages: list[Package]) -> None:
-    """Where it was built is in no file but pip's note of that, which conda-forge's packages have as well."""
+    """Where it was built is in no file."""
     needles = [needle.encode() for needle in (str(TOP), str(Path.home()) + "/", "_placehold", "rattler-build_", "/tmp/")]
     for package in packages:
         for name in package.files():
-            if not name.endswith("/direct_url.json"):
-                data = (package.folder / name).read_bytes()
-                assert [needle for needle in needles if needle in data] == [], (package, name)
+            data = (package.folder / name).read_bytes()
+            assert [needle for needle in needles if needle in data] == [], (package, name)
 
 
 def test_about(packages: list[Package]) -> None:

@@ -605,7 +605,8 @@ def test_interface(build: Callable[..., Path], tmp_path: Path) -> None:
     assert encode(plain, b"aaa", BOS, 0) == (ARG, 4, [-7] * 10)
     assert encode(plain, b"", BOS, 1) == (0, 1, [1, *[-7] * 9])
     assert encode(plain, b"", 0, 0) == (0, 0, [-7] * 10)
-    assert encode(plain, b"a", 4, 10)[0] == ARG
+    assert encode(plain, b"aaa", 4, 10) == (0, 2, [263, 260, *[-7] * 8])  # behind other ids: no space before it
+    assert encode(plain, b"a", 8, 10)[0] == ARG
     lib.ml_tokenizer_close(plain)
     lib.ml_tokenizer_close(None)
 
