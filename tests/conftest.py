@@ -170,6 +170,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def ml_run(build: Callable[..., Path]) -> Path:
+    """The program as it is built by default for the scalar ISA."""
+    return build("scalar", target="all") / "ml_run"
+
+
+@pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """random_model(**options) -> .mlb written by tools/gen_random.py; options are its long options, True for a switch."""
     folder = tmp_path_factory.mktemp("models")

@@ -111,12 +111,6 @@ def facts(done: subprocess.CompletedProcess[bytes]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def ml_run(build: Callable[..., Path]) -> Path:
-    """The program as it is built by default for the scalar ISA."""
-    return build("scalar", target="all") / "ml_run"
-
-
-@pytest.fixture(scope="session")
 def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """TINY: 40 tokens, i is followed by i + 1 and 39 by 0; 16 positions; no tokenizer."""
     return write_model(tmp_path_factory.mktemp("counter") / "counter.mlb", [*range(1, 40), 0])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -23,11 +23,6 @@ CHATML = (
 )
 LLAMA2 = "{{ bos_token + '[INST] ' + '<<SYS>>\n' + system + '\n<</SYS>>\n\n' + content.strip() + ' [/INST]' }}"
 ZEPHYR = "{{ '<|user|>\n' + message['content'] + eos_token }}{{ '<|assistant|>' }}"
-
-
-@pytest.fixture(scope="session")
-def ml_run(build: Callable[..., Path]) -> Path:
-    return build("scalar", target="all") / "ml_run"
 
 
 def corpus() -> list[str]:

@@ -152,7 +152,8 @@ def test_zsh(program: str, folder: Path, tmp_path: Path) -> None:
         os.chdir(tmp_path)
         os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "PS1": "$ ", "TERM": "dumb", "HOME": str(tmp_path)})
     read_until(terminal, b"$ ")
-    setup = f"unsetopt zle_bracketed_paste prompt_sp 2>/dev/null; fpath=('{TOP}/docs/completion/zsh' $fpath); autoload -U compinit; compinit -u -D; "
+    setup = f"unsetopt zle_bracketed_paste prompt_sp 2>/dev/null; fpath=('{TOP}/docs/completion/zsh' $fpath); "
+    setup += "autoload -U compinit; compinit -u -D; "
     os.write(terminal, (setup + f"{program}() {{ printf 'got:%s\\n' \"$@\" }}; print rea''dy\n").encode())
     read_until(terminal, b"ready\r")
     unique = {"ml_run": ("--perpl", "--perplexity"), "ml_bench": ("--js", "--json"), "legacyml-convert": ("--tok", "--tokenizer")}

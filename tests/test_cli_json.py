@@ -16,11 +16,6 @@ from test_cli import LONG, error_line, packets, run, start, talker, write_chat_m
 
 
 @pytest.fixture(scope="session")
-def ml_run(build: Callable[..., Path]) -> Path:
-    return build("scalar", target="all") / "ml_run"
-
-
-@pytest.fixture(scope="session")
 def sampler(random_model: Callable[..., Path]) -> Path:
     """A random model whose tokenizer has a byte for each id from 3 on."""
     model = random_model(dim=64, layers=2, heads=4, kv_heads=2, hidden=96, vocab=259, max_seq=64)

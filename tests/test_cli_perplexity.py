@@ -24,11 +24,6 @@ TEXT = b"The quick brown fox jumps over the lazy dog; caf\xc3\xa9 \xff\0 and so 
 
 
 @pytest.fixture(scope="session")
-def ml_run(build: Callable[..., Path]) -> Path:
-    return build("scalar", target="all") / "ml_run"
-
-
-@pytest.fixture(scope="session")
 def model(random_model: Callable[..., Path]) -> Path:
     """A random model whose tokenizer has a byte for each id from 3 on; a text begins with <s> and a space."""
     model = random_model(dim=64, layers=2, heads=4, kv_heads=2, hidden=96, vocab=259, max_seq=128)

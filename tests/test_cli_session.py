@@ -11,7 +11,7 @@ from typing import Callable
 import pytest
 
 from conftest import NATIVE_ISAS, runs_here
-from test_cli import END, START, error_line, facts, ml_run, run, talk, talker, turn, write_chat_model, write_speaker  # noqa: F401
+from test_cli import error_line, facts, run, talk, talker, write_speaker
 
 PROMPT = [3, 17, 250, 0, 99]
 

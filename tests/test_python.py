@@ -32,11 +32,6 @@ SMOLLM = TOP / "build/models/SmolLM2-135M-Instruct.mlb"
 
 
 @pytest.fixture(scope="module")
-def ml_run(build: Callable[..., Path]) -> Path:
-    return build("scalar", target="all") / "ml_run"
-
-
-@pytest.fixture(scope="module")
 def stories(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """stories260K with its tokenizer of 512 pieces."""
     path = tmp_path_factory.mktemp("stories") / "stories.mlb"

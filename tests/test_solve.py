@@ -381,7 +381,7 @@ def as_mamba(solve: Solver, asked: Sequence[str], new: Sequence[str], installed:
 
 
 Client = Callable[..., Records]
-# The table of recipe/README.md: client, CPU and what was asked for on it, CPU and what is asked for now, what comes of it (None: refused).
+# The table of README.md: client, CPU and what was asked for on it, CPU and what is asked for now, what comes of it (None: refused).
 STEPS: list[tuple[Client, str, str, str, str, str | None]] = [
     (as_conda, "haswell", "legacyml", "haswell", "legacyml-sse2", "sse2"),
     (as_mamba, "haswell", "legacyml", "haswell", "legacyml-sse2", "sse2"),

@@ -26,6 +26,9 @@ CHANNELS = (TOP / "build/channel", TOP / "build/base-channel")
 # The CPU that a solver sees if nobody says another, as every client gives it: the family.
 FAMILY = {"linux-64": "x86_64", "linux-aarch64": "aarch64", "linux-armv7l": "arm"}
 
+# They have no class in common.
+RATTLER_ERRORS = tuple(kind for kind in vars(rattler.exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception))
+
 
 def virtual_packages(platform: str, archspec: Optional[str], glibc: str = "2.36") -> list[rattler.GenericVirtualPackage]:
     """What a client would say of a Linux machine; archspec "" leaves the CPU out, as CONDA_OVERRIDE_ARCHSPEC="" does."""
@@ -99,10 +102,7 @@ def main() -> int:
         return 1
     try:
         asyncio.run(create(arguments.prefix, arguments.specs, arguments.platform, arguments.archspec, channels))
-    except (
-        OSError,
-        *(kind for kind in vars(rattler.exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)),
-    ) as error:
+    except (OSError, *RATTLER_ERRORS) as error:
         print(f"environment.py: {' '.join(arguments.specs)} for {arguments.platform}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -36,6 +36,7 @@ import zstandard
 from rattler.index import index_fs
 from tqdm import tqdm
 
+from base_channel import replace
 from environment import solve
 
 TOP = Path(__file__).resolve().parent.parent
@@ -159,7 +160,7 @@ def make_toolchain_channel(glibc: dict[str, str], scratch: Path) -> None:
         }
     )
     built = build(render(TOP / "recipe/toolchain/recipe.yaml", variants, HERE), scratch / "toolchain", [], HERE, "toolchain")
-    exchange(TOOLCHAIN, prepare(TOOLCHAIN, built, scratch))
+    replace(TOOLCHAIN, prepare(TOOLCHAIN, built, scratch))
 
 
 def make_suite(target: str, toolchain: str, glibc: str, folder: Path, noarch: bool) -> None:
@@ -225,7 +226,7 @@ def settle(package: Path, target: Path, seconds: int) -> None:
 
 
 def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
-    """Writes a channel with these packages in place of all that the old one has for their platforms, ready to be exchanged for it."""
+    """Writes a channel with these packages in place of all that the old one has for their platforms, ready to take its place."""
     seconds, replaced = epoch(), {package.parent.name for package in packages}
     fresh = scratch / f"{channel.name}.new"
     (fresh / "noarch").mkdir(parents=True)
@@ -242,17 +243,6 @@ def prepare(channel: Path, packages: list[Path], scratch: Path) -> Path:
         raise PackageError(f"{channel} cannot be indexed ({' '.join(str(error).split())[:200]}): remove that folder") from None
     shutil.rmtree(fresh / ".tmp", ignore_errors=True)  # of the indexer
     return fresh
-
-
-def exchange(channel: Path, fresh: Path) -> None:
-    old = fresh.with_suffix(".old")
-    if channel.exists():
-        channel.rename(old)
-    try:
-        fresh.rename(channel)
-    except OSError:
-        old.rename(channel)
-        raise
 
 
 def killable(work: Callable[[], object]) -> bool:
@@ -313,7 +303,7 @@ def package(platforms: list[str], toolchain: str) -> None:
     # Between the two renames there is no channel, and after them it is not as it was: nothing may end the program from here on.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    exchange(CHANNEL, fresh)
+    replace(CHANNEL, fresh)
     shutil.rmtree(scratch, ignore_errors=True)
     print(f"{len(built)} packages in {CHANNEL.relative_to(TOP)}", file=sys.stderr)
 

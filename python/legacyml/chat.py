@@ -15,8 +15,8 @@ from .library import encode as encode_text
 
 
 class Template(NamedTuple):
-    """How messages are spelled. In braces: system and user are texts; bos and eos ids of the tokenizer, begin the id that it puts before prompts;
-    anything else a special piece, or plain text where the tokenizer has no such piece."""
+    """How messages are spelled. In braces: system and user are texts; bos and eos ids of the tokenizer, begin the id that it puts before
+    prompts; anything else a special piece, or plain text where the tokenizer has no such piece."""
 
     with_system: str  # the first message of the user behind a system message
     first: str  # the first without one

@@ -175,11 +175,7 @@ static int answer_line(session *s, char *line, size_t n_bytes, uint64_t seed) {
   s->owed.n = 0;
   if (status == 0) {
     /* A prompt is made for an empty context, whatever it holds. */
-    status = s->options->chat ? chat_add_message(&s->chat, 1, r.prompt, r.n_prompt, &prompt)
-                              : ids_add_text(&prompt, s->tokenizer, r.prompt, r.n_prompt, ML_ENCODE_BOS | ML_ENCODE_SPECIAL);
-  }
-  if (status == 0 && prompt.n == 0) {
-    status = report(ML_E_ARG, "the prompt is empty, and with this tokenizer no token stands before a text: give some text");
+    status = session_prompt(s, 1, r.prompt, r.n_prompt, &prompt);
   }
   if (status == 0 && prompt.n > (size_t)ml_context_capacity(s->context)) {
     status = ml_context_rewind(s->context, 0, &err) == ML_OK ? 0 : report_error(&err); /* for the message */

@@ -88,7 +88,7 @@ static int talk(session *s) {
       continue;
     }
     id_list turn = {0};
-    status = session_prompt(s, line, (size_t)n, &turn);
+    status = session_prompt(s, ml_context_position(s->context) == 0, line, (size_t)n, &turn);
     status = status == 0 ? session_answer(s, &turn) : status;
     ids_free(&turn);
     if (s->stop == STOP_INTERRUPTED) {
@@ -116,7 +116,7 @@ static int answer(session *s, const char *text, size_t n_bytes) {
   if (s->options->tokens != NULL) {
     status = options_read_tokens(s->options->tokens, s->info.vocab, &prompt.ids, &prompt.n);
   } else if (text != NULL) {
-    status = session_prompt(s, text, n_bytes, &prompt);
+    status = session_prompt(s, ml_context_position(s->context) == 0, text, n_bytes, &prompt);
   }
   status = status == 0 ? session_answer(s, &prompt) : status;
   ids_free(&prompt);

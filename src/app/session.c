@@ -396,13 +396,12 @@ int session_answer(session *s, const id_list *prompt) {
   return status == 0 && s->output == OUTPUT_JSON && s->stop != STOP_CLOSED ? write_result(s) : status;
 }
 
-int session_prompt(const session *s, const char *text, size_t n_bytes, id_list *prompt) {
-  int32_t held = ml_context_position(s->context);
+int session_prompt(const session *s, int first, const char *text, size_t n_bytes, id_list *prompt) {
   if (s->options->chat) {
-    return chat_add_message(&s->chat, held == 0, text, n_bytes, prompt);
+    return chat_add_message(&s->chat, first, text, n_bytes, prompt);
   }
-  int status = ids_add_text(prompt, s->tokenizer, text, n_bytes, ML_ENCODE_SPECIAL | (held > 0 ? ML_ENCODE_BEHIND : ML_ENCODE_BOS));
-  if (status == 0 && prompt->n == 0 && held == 0) {
+  int status = ids_add_text(prompt, s->tokenizer, text, n_bytes, ML_ENCODE_SPECIAL | (first ? ML_ENCODE_BOS : ML_ENCODE_BEHIND));
+  if (status == 0 && prompt->n == 0 && first) {
     status = report(ML_E_ARG, "the prompt is empty, and with this tokenizer no token stands before a text: give some text");
   }
   return status;
@@ -480,41 +479,4 @@ void session_describe_model(const session *s, text_buffer *line) {
   json_add_number(line, s->load_ms);
   text_format(line, ", \"threads\": %d, \"isa\": \"%s\", \"model\": ", (int)ml_context_threads(s->context), ml_isa_name());
   json_add_string(line, s->options->model, strlen(s->options->model));
-}
-
-/* -- Files ---------------------------------------------------------------------------------------------------------- */
-
-int read_file(const char *path, char **bytes, size_t *n_bytes) {
-  int is_stdin = strcmp(path, "-") == 0;
-  const char *name = is_stdin ? "standard input" : path;
-  FILE *file = is_stdin ? stdin : os_open(path, "rb");
-  size_t capacity = 0, n = 0, got = 0;
-  int status = 0;
-  *bytes = NULL;
-  if (file == NULL) {
-    return report(ML_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
-  }
-  do {
-    if (n == capacity) {
-      capacity = capacity > 0 ? 2 * capacity : 4096;
-      char *larger = realloc(*bytes, capacity);
-      if (larger == NULL) {
-        status = report(ML_E_NOMEM, "not enough memory for %s, %zu bytes so far", name, n);
-        break;
-      }
-      *bytes = larger;
-    }
-    got = os_read(file, *bytes + n, capacity - n);
-    n += got;
-    if (os_interrupted() && (got == 0 || ferror(file))) {
-      status = OS_INTERRUPTED_STATUS;
-    } else if (ferror(file)) {
-      status = report(ML_E_IO, "%s: reading failed: %s", name, strerror(errno));
-    }
-  } while (status == 0 && got > 0 && !feof(file));
-  if (!is_stdin) {
-    fclose(file);
-  }
-  *n_bytes = n;
-  return status;
 }

@@ -10,9 +10,9 @@
 
 #include "../include/legacyml.h"
 #include "chat.h"
+#include "files.h"
 #include "json.h"
 #include "options.h"
-#include "output_file.h"
 
 typedef enum { STOP_COUNT, STOP_TOKEN, STOP_TEXT, STOP_FULL, STOP_INTERRUPTED, STOP_CLOSED, STOP_INPUT } stop_reason;
 
@@ -57,8 +57,8 @@ int session_open_context(session *s);
 int session_finish(session *s, int status);
 void session_close(session *s);
 
-/* A text as a prompt: with --chat a message, else special pieces in it are recognised; behind what the context holds. */
-int session_prompt(const session *s, const char *text, size_t n_bytes, id_list *prompt);
+/* A text as a prompt: with --chat a message, else special pieces in it are recognised. `first` = nothing stands before it. */
+int session_prompt(const session *s, int first, const char *text, size_t n_bytes, id_list *prompt);
 /* Processes ids, one at a time so that Ctrl-C acts at once, and says on a terminal how far many of them are. Sets stop if it was
  * interrupted. */
 int session_feed(session *s, const int32_t *ids, size_t n);
@@ -71,8 +71,5 @@ void session_describe(const session *s, text_buffer *line);
 void session_describe_model(const session *s, text_buffer *line);
 /* Writes a line to standard output and frees it. A reader that has gone sets stop to STOP_CLOSED. */
 int session_write_line(session *s, text_buffer *line);
-
-/* Reads a whole file, byte for byte, into *bytes (malloc'd). "-" is standard input. */
-int read_file(const char *path, char **bytes, size_t *n_bytes);
 
 #endif

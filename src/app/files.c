@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A file that appears under its name when it is complete, or not at all. */
-#include "output_file.h"
+ * Whole files in, and files out that appear under their name when they are complete, or not at all. */
+#include "files.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,5 +54,40 @@ int output_file_close(output_file *out, int status) {
   }
   free(out->temporary);
   memset(out, 0, sizeof *out);
+  return status;
+}
+
+int read_file(const char *path, char **bytes, size_t *n_bytes) {
+  int is_stdin = strcmp(path, "-") == 0;
+  const char *name = is_stdin ? "standard input" : path;
+  FILE *file = is_stdin ? stdin : os_open(path, "rb");
+  size_t capacity = 0, n = 0, got = 0;
+  int status = 0;
+  *bytes = NULL;
+  if (file == NULL) {
+    return report(ML_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
+  }
+  do {
+    if (n == capacity) {
+      capacity = capacity > 0 ? 2 * capacity : 4096;
+      char *larger = realloc(*bytes, capacity);
+      if (larger == NULL) {
+        status = report(ML_E_NOMEM, "not enough memory for %s, %zu bytes so far", name, n);
+        break;
+      }
+      *bytes = larger;
+    }
+    got = os_read(file, *bytes + n, capacity - n);
+    n += got;
+    if (os_interrupted() && (got == 0 || ferror(file))) {
+      status = OS_INTERRUPTED_STATUS;
+    } else if (ferror(file)) {
+      status = report(ML_E_IO, "%s: reading failed: %s", name, strerror(errno));
+    }
+  } while (status == 0 && got > 0 && !feof(file));
+  if (!is_stdin) {
+    fclose(file);
+  }
+  *n_bytes = n;
   return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * A file that appears under its name when it is complete, or not at all. */
-#ifndef ML_APP_OUTPUT_FILE_H
-#define ML_APP_OUTPUT_FILE_H
+ * Whole files in, and files out that appear under their name when they are complete, or not at all. */
+#ifndef ML_APP_FILES_H
+#define ML_APP_FILES_H
 
 #include <stdio.h>
 
@@ -20,5 +20,8 @@ int output_file_open(output_file *out, const char *option, const char *path, con
 int output_file_write(output_file *out, const void *bytes, size_t n);
 /* Ends the file, if it is open: keeps it if `status` is 0, leaves nothing otherwise. Returns the status of the run. */
 int output_file_close(output_file *out, int status);
+
+/* Reads a whole file, byte for byte, into *bytes (malloc'd). "-" is standard input. */
+int read_file(const char *path, char **bytes, size_t *n_bytes);
 
 #endif
