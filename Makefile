@@ -62,16 +62,18 @@ OPTIMIZE    := $(if $(filter 1,$(DEBUG)),-Og -g,-O2 -DNDEBUG)
 WARNINGS    := -Wall -Wextra -Wshadow -Wconversion
 DEFINES     := -DML_ISA_$(shell echo $(ISA) | tr a-z A-Z) $(if $(filter pthread,$(THREADS)),-DML_THREADS_PTHREAD)
 STRICT      := -fno-fast-math -fno-math-errno -ffp-contract=off
-COMMON      = -std=c11 -fPIC -MMD -MP $(WARNINGS) $(DEFINES) $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS) -fvisibility=hidden
+COMMON      = -std=c11 -fPIC -MMD -MP $(WARNINGS) $(DEFINES) $(USER_CPPFLAGS) $(OPTIMIZE) $(USER_CFLAGS) -fvisibility=hidden -ffunction-sections
 ISA_CFLAGS  = $(COMMON) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT)
 # Runs before the verdict of the guard, or is the reference: the baseline of the architecture, and nothing inlined into it at the link.
 BASE_CFLAGS = $(COMMON) $(FLAGS_$(ARCH)_scalar) $(STRICT) -fno-lto
-LINK        = $(CC) $(USER_CFLAGS) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT) $(if $(filter pthread,$(THREADS)),-pthread) $(USER_LDFLAGS)
+# Kernels of the chain that the build's own replace are left out.
+LINK        = $(CC) $(USER_CFLAGS) $(FLAGS_$(ARCH)_$(ISA)) $(STRICT) $(if $(filter pthread,$(THREADS)),-pthread) \
+              -Wl,--gc-sections $(USER_LDFLAGS)
 
 # -- Sources ---------------------------------------------------------------------------------------------------------------
-BASE_SRC := $(addprefix src/core/,status.c cpu.c isa_check.c) src/model/legacyml.c $(wildcard src/kernels/scalar/*.c)
+BASE_SRC := $(addprefix src/core/,status.c cpu.c isa_check.c) src/model/legacyml.c $(filter-out %/peak.c,$(wildcard src/kernels/scalar/*.c))
 LIB_SRC  := $(filter-out $(BASE_SRC),$(wildcard src/core/*.c src/model/*.c src/ops/*.c)) src/config/isa_build.c \
-            $(foreach i,$(filter-out scalar,$(CHAIN_$(ISA))),$(wildcard src/kernels/$(i)/*.c))
+            $(filter-out %/peak.c,$(foreach i,$(filter-out scalar,$(CHAIN_$(ISA))),$(wildcard src/kernels/$(i)/*.c)))
 # With ASM=1 the kernels that the ISA's asm.mk names come from a .S of the same symbol.
 ASM_KERNELS :=
 ifeq ($(ASM),1)
@@ -79,7 +81,8 @@ ifeq ($(ASM),1)
 endif
 ASM_SRC  := $(patsubst %,src/kernels/$(ISA)/%.S,$(ASM_KERNELS))
 RUN_SRC  := $(filter-out src/app/main_guard.c src/app/ml_bench.c,$(wildcard src/app/*.c))
-BENCH_SRC := src/app/ml_bench.c src/app/os.c
+# What kernels are judged by is no part of the library.
+BENCH_SRC := src/app/ml_bench.c src/app/os.c $(firstword $(wildcard $(CHAIN_$(ISA):%=src/kernels/%/peak.c)))
 
 objects   = $(patsubst %.c,$(OBJ)/%.o,$(1))
 LIB_OBJ  := $(call objects,$(BASE_SRC) $(filter-out $(ASM_SRC:.S=.c),$(LIB_SRC))) $(ASM_SRC:%.S=$(OBJ)/%.S.o)

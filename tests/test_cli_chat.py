@@ -120,11 +120,13 @@ TEXTS = {
 
 def kinds(template: str) -> dict[str, dict[str, Any]]:
     """Tokenizers for a template, by what they are. Behind <s> a text begins; for Hugging Face it does with the legacy kind only."""
-    legacy = template == "llama2"
     special = {"chatml": ["<|im_start|>", "<|im_end|>"], "zephyr": ["<|user|>", "<|system|>", "<|assistant|>"]}.get(template, [])
-    made = {"byte level": byte_level(), "sentencepiece": sentencepiece_like(special, legacy)}
+    made = {"byte level": byte_level(), "legacy sentencepiece": sentencepiece_like(special, True)}
+    if template != "llama2":
+        made["sentencepiece"] = sentencepiece_like(special, False)
     if template == "zephyr":
-        made["sentencepiece, plain marks"] = sentencepiece_like([], legacy)
+        made["sentencepiece, plain marks"] = sentencepiece_like([], False)
+        made["legacy sentencepiece, plain marks"] = sentencepiece_like([], True)
     return made
 
 

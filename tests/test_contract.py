@@ -16,6 +16,7 @@ import mirror
 from conftest import HOST, REGISTRY, TOP, chain, runs_here
 
 F = np.float32
+FLOATS_2 = np.ctypeslib.ndpointer(F, ndim=2, flags="C_CONTIGUOUS")
 FLOATS = np.ctypeslib.ndpointer(F, flags="C_CONTIGUOUS")
 
 
@@ -28,7 +29,7 @@ class QTensor(ctypes.Structure):
 class QAct(ctypes.Structure):
     """ml_qact of src/core/tensor.h."""
 
-    _fields_ = [("q", ctypes.c_void_p), ("d", ctypes.c_void_p), ("n", ctypes.c_int)]
+    _fields_ = [("q", ctypes.c_void_p), ("d", ctypes.c_void_p), ("sums", ctypes.c_void_p), ("n", ctypes.c_int)]
 
 
 class Kernels:
@@ -48,14 +49,28 @@ class Kernels:
         y = np.full(len(q), 99, F)
         first, last, _ = rows.indices(len(q))
         w = QTensor(q.ctypes.data, d.ctypes.data, len(q), len(xq), 1 if op == "matvec_q8" else 2)
-        x = QAct(xq.ctypes.data, xd.ctypes.data, len(xq))
+        sums = xq.reshape(-1, 32).sum(axis=1, dtype=np.int32)
+        x = QAct(xq.ctypes.data, xd.ctypes.data, sums.ctypes.data, len(xq))
         self._function(op, None, FLOATS, *[ctypes.c_void_p] * 2, *[ctypes.c_int] * 2)(y, ctypes.addressof(w), ctypes.addressof(x), first, last)
+        return y
+
+    def matmul(self, op: str, q: np.ndarray, d: np.ndarray, xq: np.ndarray, xd: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
+        """The products with every row of xq; elements outside `rows` stay 99."""
+        y = np.full((len(xq), len(q)), 99, F)
+        first, last, _ = rows.indices(len(q))
+        sums = np.ascontiguousarray(xq.reshape(-1, 32).sum(axis=1, dtype=np.int32))
+        w = QTensor(q.ctypes.data, d.ctypes.data, len(q), xq.shape[1], 1 if op == "matmul_q8" else 2)
+        x = QAct(xq.ctypes.data, xd.ctypes.data, sums.ctypes.data, xq.shape[1])
+        function = self._function(op, None, ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_void_p] * 2, *[ctypes.c_int] * 3)
+        function(y.ctypes.data, len(q), ctypes.addressof(w), ctypes.addressof(x), len(xq), first, last)
         return y
 
     def quantize_q8(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         q, d = np.full(len(x), 99, np.int8), np.full(len(x) // 32, 99, F)
-        act = QAct(q.ctypes.data, d.ctypes.data, len(x))
+        sums = np.full(len(x) // 32, 99, np.int32)
+        act = QAct(q.ctypes.data, d.ctypes.data, sums.ctypes.data, len(x))
         self._function("quantize_q8", None, ctypes.c_void_p, FLOATS, ctypes.c_int)(ctypes.addressof(act), x, len(x))
+        assert np.array_equal(sums, q.reshape(-1, 32).sum(axis=1, dtype=np.int32))
         return q, d
 
     def dot_f32(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -64,6 +79,18 @@ class Kernels:
     def axpy_f32(self, y: np.ndarray, a: np.float32, x: np.ndarray) -> np.ndarray:
         y = y.copy()
         self._function("axpy_f32", None, FLOATS, ctypes.c_float, FLOATS, ctypes.c_int)(y, a, x, len(x))
+        return y
+
+    def scores_f32(self, q: np.ndarray, k: np.ndarray, factor: np.float32) -> np.ndarray:
+        y = np.full((len(q), len(k)), 99, F)
+        arguments = [FLOATS_2, ctypes.c_size_t, FLOATS_2, ctypes.c_int, FLOATS_2, ctypes.c_int, ctypes.c_int, ctypes.c_float]
+        self._function("scores_f32", None, *arguments)(y, len(k), q, len(q), k, len(k), q.shape[1], factor)
+        return y
+
+    def mix_f32(self, y: np.ndarray, p: np.ndarray, v: np.ndarray) -> np.ndarray:
+        y = y.copy()
+        arguments = [FLOATS_2, FLOATS_2, ctypes.c_size_t, ctypes.c_int, FLOATS_2, ctypes.c_int, ctypes.c_int]
+        self._function("mix_f32", None, *arguments)(y, p, p.shape[1], len(p), v, len(v), y.shape[1])
         return y
 
     def add(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -236,6 +263,41 @@ def matvec_cases(seed: int = 3) -> Iterator[tuple]:
                 q[:], xq[:] = rng.choice([-128, 127], q.shape), rng.choice([-127, 127], xq.shape)
             kind = KINDS[blocks % 3]
             yield op, q, numbers(rng, kind, rows * blocks).reshape(rows, blocks), xq, numbers(rng, kind, blocks)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_kernels(kind: str, kernels: Kernels) -> None:
+    """Every score is the mirror's dot product times the factor; every query's values are added up as its axpy in rising order."""
+    rng = np.random.default_rng(10)
+    for n in (1, 2, 8, 16, 31, 48, 64, 80, 128):
+        for queries, positions in (1, 1), (1, 3), (3, 4), (2, 37), (4, 70):
+            q, k = numbers(rng, kind, queries * n).reshape(queries, n), numbers(rng, kind, positions * n).reshape(positions, n)
+            factor, p = numbers(rng, kind, 1)[0], numbers(rng, kind, queries * positions).reshape(queries, positions)
+            with np.errstate(all="ignore"):
+                expected = np.array([[mirror.dot_f32(x, y) * factor for y in k] for x in q], F)
+            assert same(kernels.scores_f32(q, k, factor), expected), (n, queries, positions)
+            mixed = q.copy()
+            for i in range(queries):
+                for t in range(positions):
+                    mixed[i] = mirror.axpy_f32(mixed[i], p[i, t], k[t])
+            assert same(kernels.mix_f32(q, p, k), mixed), (n, queries, positions)
+
+
+def test_matmul_kernels(kernels: Kernels) -> None:
+    """Every column of a product is what the mirror's product with that vector is; rows and columns around the sizes of panels and tiles."""
+    rng = np.random.default_rng(9)
+    for op in ("matvec_q8", "matvec_q4"):
+        of_columns = op.replace("matvec", "matmul")
+        for rows, blocks, columns in (1, 1, 1), (5, 3, 2), (16, 8, 3), (33, 18, 17), (20, 65, 16), (40, 9, 131):
+            q = rng.integers(-128, 128, (rows, 32 * blocks // (1 if op == "matvec_q8" else 2))).astype(np.int8)
+            d, xd = rng.standard_normal((rows, blocks)).astype(F), rng.standard_normal((columns, blocks)).astype(F)
+            xq = rng.integers(-127, 128, (columns, 32 * blocks)).astype(np.int8)
+            view = q if op == "matvec_q8" else q.view(np.uint8)
+            expected = np.array([getattr(mirror, op)(view, d, xq[c], xd[c]) for c in range(columns)])
+            assert same(kernels.matmul(of_columns, q, d, xq, xd), expected), (of_columns, rows, blocks, columns)
+            part = kernels.matmul(of_columns, q, d, xq, xd, slice(1, rows - 1))
+            assert same(part[:, 1 : rows - 1], expected[:, 1 : rows - 1]), (of_columns, rows, blocks, columns)
+            assert np.all(part[:, :1] == 99) and np.all(part[:, max(1, rows - 1) :] == 99), (of_columns, rows, blocks, columns)
 
 
 def test_matvec_kernels(kernels: Kernels) -> None:

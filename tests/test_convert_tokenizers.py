@@ -59,7 +59,7 @@ class Container:
             if i % 2:
                 ids.append(by_text[part])
             elif part:
-                space = " " if self.flags & 1 and not ids else ""
+                space = " " if self.flags & 1 and (not ids or self.flags & 8) else ""
                 ids += [x for word in self.words(space + part) for x in self.merge(word)]
         return ids
 
@@ -158,12 +158,12 @@ def byte_level(pre: pre_tokenizers.PreTokenizer, ignore_merges: bool = False) ->
     return made
 
 
-def byte_fallback(metaspace: bool) -> dict[str, Any]:
+def byte_fallback(metaspace: str | None) -> dict[str, Any]:
     """tokenizer.json of the Llama 2 kind: <0x00> to <0xFF> stand for bytes, U+2581 for a space."""
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     made = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     if metaspace:
-        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=metaspace, split=False)
     else:
         made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=SPECIAL + bytes_, max_token_length=8)
@@ -261,20 +261,32 @@ def test_byte_level_vectors(tmp_path: Path, data: Path) -> None:
 # -- SentencePiece kind ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metaspace", [False, True])
-def test_byte_fallback(tmp_path: Path, metaspace: bool) -> None:
+@pytest.mark.parametrize("metaspace", [None, "first", "always", "never"])
+def test_byte_fallback(tmp_path: Path, metaspace: str | None) -> None:
+    """A space before the text, behind special pieces too, or nowhere."""
     data = byte_fallback(metaspace)
     read = cli.read_tokenizer(folder_with(tmp_path, data))
     container = unpack(read.data)
-    assert (container.kind, container.pre, container.flags, container.unk) == (1, 0, 1, 0)
+    flags = {None: 9, "first": 1, "always": 9, "never": 0}[metaspace]
+    assert (container.kind, container.pre, container.flags, container.unk) == (1, 0, flags, 0)
     assert container.byte_table == tuple(range(3, 259)) and container.pieces[3 + 10] == b"\n"
-    # Two habits of the library are said and not imitated: the older normalizer puts a space behind special pieces too, Metaspace puts
-    # none before a text that begins with one.
-    assert len(read.notes) == 1 and ("begins with one" if metaspace else "after each special piece") in read.notes[0]
+    # One habit of the library is said and not imitated: Metaspace puts none before a text that begins with one.
+    imitated = metaspace in (None, "never")
+    assert [note for note in read.notes if "begins with one" not in note] == [] and len(read.notes) == (not imitated)
     reference = tokenizers.Tokenizer.from_str(json.dumps(data))
-    for text in TEXTS + corpus()[::7]:
-        if not (text.startswith(" ") if metaspace else any(piece in text for piece in SPECIAL)):
+    behind = ["</s>x", "a</s>b c<s>d", "<|user|>\nHi</s>\n<|assistant|>\n", "</s></s>x"]
+    for text in TEXTS + behind + corpus()[::7]:
+        if imitated or not re.search("(^|<unk>|</?s>) ", text):
             assert container.encode(text) == reference.encode(text, add_special_tokens=False).ids, text
+
+
+def test_one_byte_special_piece(tmp_path: Path) -> None:
+    """The space behind special pieces cannot go with a special piece of one byte: it is left out, and that is said."""
+    data = byte_fallback(None)
+    data["added_tokens"].append({**data["added_tokens"][0], "id": 700, "content": "|"})
+    read = cli.read_tokenizer(folder_with(tmp_path, data))
+    assert unpack(read.data).flags == 1
+    assert [note for note in read.notes if "has one byte" in note] == list(read.notes)
 
 
 @pytest.fixture(scope="module")
@@ -303,8 +315,12 @@ def test_sentencepiece(tmp_path: Path, sentencepiece_model: Path) -> None:
 
     library = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
     container = unpack(cli.read_tokenizer(sentencepiece_model).data)
-    assert (container.kind, container.pre, container.flags) == (1, 0, 1 | 4)
+    assert (container.kind, container.pre, container.flags) == (1, 0, 1 | 4 | 8)
     assert (container.bos, container.unk, container.special, container.stop) == (1, 0, [0, 1, 2, 3], [])
+    # The legacy tokenizer gives SentencePiece each part between special pieces by itself.
+    parts = ["Once", "\nHi", " x"]
+    expected = [x for part, end in zip(parts, (2, 1, 2)) for x in [*library.encode(part), end]]
+    assert container.encode("Once</s>\nHi<s> x</s>") == expected
     for text in TEXTS + corpus()[::7]:
         if not any(piece in text for piece in SPECIAL):  # which the library never takes for more than text
             assert container.encode(text) == library.encode(text), text
@@ -329,6 +345,31 @@ def test_sentencepiece(tmp_path: Path, sentencepiece_model: Path) -> None:
     write_gguf(tmp_path / "m.gguf", header, make_weights(header), add=add)
     other = unpack(cli.read_tokenizer(tmp_path / "m.gguf").data)
     assert dataclasses.replace(other, stop=[]) == container and other.stop == [2]
+
+
+@pytest.mark.parametrize("config, flags", [({}, 13), ({"legacy": None}, 13), ({"legacy": True}, 13), ({"legacy": False}, 5)])
+def test_legacy(tmp_path: Path, sentencepiece_model: Path, config: dict[str, Any], flags: int) -> None:
+    """tokenizer_config.json says whether special pieces have a space behind them; one that does not say it is legacy."""
+    (tmp_path / "tokenizer.model").write_bytes(sentencepiece_model.read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    assert unpack(cli.read_tokenizer(tmp_path / "tokenizer.model").data).flags == flags
+
+
+@pytest.mark.parametrize("add_space, flags", [(None, 9), (True, 9), (False, 0)])
+def test_spaces_of_gguf(tmp_path: Path, add_space: bool | None, flags: int) -> None:
+    """A GGUF file has no more than add_space_prefix, which llama.cpp obeys behind special pieces too."""
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(["<unk>", "<s>", "</s>", *"abcdefg"])
+        writer.add_token_scores([0.0] * 10)
+        writer.add_token_types([2, 3, 3, *[1] * 7])
+        if add_space is not None:
+            writer.add_add_space_prefix(add_space)
+
+    header = make_header(vocab=10)
+    write_gguf(tmp_path / "m.gguf", header, make_weights(header), add=add)
+    assert unpack(cli.read_tokenizer(tmp_path / "m.gguf").data).flags == flags
 
 
 # -- What the files beside it say -----------------------------------------------------------------------------------------------
@@ -373,7 +414,7 @@ def test_special_ids_and_templates(tmp_path: Path) -> None:
 
 def test_unknown_tokenizers_are_refused(tmp_path: Path) -> None:
     good = json.loads(byte_level(PRE[1]).to_str())
-    fallback = byte_fallback(True)
+    fallback = byte_fallback("first")
     gpt2 = dict(type="ByteLevel", add_prefix_space=False, use_regex=True, trim_offsets=True)
     split = dict(type="Split", pattern={"Regex": r"\d+"}, behavior="Isolated", invert=False)
 

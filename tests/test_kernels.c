@@ -25,11 +25,13 @@ enum { MODE_FLUSH = 1 << 24 };
 #endif
 
 enum { MAX_BLOCKS = 70, MAX_N = MAX_BLOCKS * ML_QK, MAX_ROWS = 11, MAX_HEADS = 5, MAX_BACK = 17, CANARY = 0x5A, CANARY_BYTES = 64 };
+/* Products with many vectors: of rows and columns that fill a panel twice, and of more columns than share one. */
+enum { MAX_PANEL_ROWS = 40, MAX_COLUMNS = 140, MAX_Y = 20 * MAX_COLUMNS };
 
-/* Two outputs and four inputs, each in memory between two pages that must not be touched. Inputs are read-only in a call. */
-enum { Y, Z, A, B, C, D, SLOTS };
+/* Two outputs and five inputs, each in memory between two pages that must not be touched. Inputs are read-only in a call. */
+enum { Y, Z, A, B, C, D, E, SLOTS };
 static struct { unsigned char *base, *end; } slots[SLOTS];
-static const size_t slot_bytes = (size_t)MAX_N * MAX_ROWS * sizeof(float);
+static const size_t slot_bytes = (size_t)MAX_N * MAX_COLUMNS;
 
 static void make_slots(void) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (slot_bytes + page - 1) / page * page;
@@ -56,12 +58,16 @@ static void protect_inputs(int protection) {
 /* Inputs begin where their memory begins, after the first page, whatever the test asks for. */
 static int at_front;
 
-/* n floats that end at the page (back = 0) or `back` floats before it; the same in bytes. */
+/* n floats that end at the page (back = 0) or `back` floats before it; the same in int32 and in bytes. */
 static float *floats(int slot, int n, int back) {
   if (at_front && slot >= A) {
     return (float *)(void *)slots[slot].base;
   }
   return (float *)(void *)(slots[slot].end - (size_t)(n + back) * sizeof(float));
+}
+
+static int32_t *integers(int slot, int n, int back) {
+  return (int32_t *)(void *)floats(slot, n, back);
 }
 
 static int8_t *bytes(int slot, int n, int back) {
@@ -79,6 +85,9 @@ typedef struct {
   const float *a, *b;
   float factor, eps;
   int n, heads, kv_heads, r0, r1;
+  int columns; /* vectors of a product, 0 for matvec; queries of an attention */
+  int positions;
+  size_t stride;
   const ml_qtensor *W;
   const ml_qact *x;
   ml_qact *out; /* written by quantize_q8 only */
@@ -106,6 +115,11 @@ KERNEL(silu_mul, c->y, c->a, c->n)
 KERNEL(rope, c->y, c->z, c->a, c->b, c->n, c->heads, c->kv_heads)
 KERNEL(matvec_q8, c->y, c->W, c->x, c->r0, c->r1)
 KERNEL(matvec_q4, c->y, c->W, c->x, c->r0, c->r1)
+KERNEL(matmul_q8, c->y, c->stride, c->W, c->x, c->columns, c->r0, c->r1)
+KERNEL(matmul_q4, c->y, c->stride, c->W, c->x, c->columns, c->r0, c->r1)
+
+KERNEL(scores_f32, c->y, c->stride, c->a, c->columns, c->b, c->positions, c->n, c->factor)
+KERNEL(mix_f32, c->y, c->a, c->stride, c->columns, c->b, c->positions, c->n)
 
 static void bound_dot_f32(const call *c) {
   c->y[0] = ml_k_dot_f32(c->a, c->b, c->n);
@@ -195,6 +209,31 @@ static void exact_rope(const call *c, const float *y0, double *value, double *si
   }
 }
 
+static void exact_scores_f32(const call *c, const float *y0, double *value, double *size) {
+  for (int at = 0; at < c->columns * (int)c->stride; at++) {
+    int query = at / (int)c->stride, t = at % (int)c->stride;
+    value[at] = t < c->positions ? 0 : (double)y0[at];
+    size[at] = 0;
+    for (int i = 0; i < c->n && t < c->positions; i++) {
+      double term = (double)c->a[query * c->n + i] * (double)c->b[t * c->n + i] * (double)c->factor;
+      value[at] += term;
+      size[at] += size_of(term);
+    }
+  }
+}
+
+static void exact_mix_f32(const call *c, const float *y0, double *value, double *size) {
+  for (int at = 0; at < c->columns * c->n; at++) {
+    value[at] = (double)y0[at];
+    size[at] = size_of(value[at]);
+    for (int t = 0; t < c->positions; t++) {
+      double term = (double)c->a[at / c->n * (int)c->stride + t] * (double)c->b[t * c->n + at % c->n];
+      value[at] += term;
+      size[at] += size_of(term);
+    }
+  }
+}
+
 static int weight(const ml_qtensor *W, int r, int i) {
   size_t at = (size_t)r * (size_t)W->cols + (size_t)(i / ML_QK * ML_QK);
   if (W->type == ML_Q8_0) {
@@ -204,19 +243,24 @@ static int weight(const ml_qtensor *W, int r, int i) {
   return (i % ML_QK < 16 ? byte % 16 : byte / 16) - 8;
 }
 
-static void exact_matvec(const call *c, const float *y0, double *value, double *size) {
-  int blocks = c->W->cols / ML_QK;
-  for (int r = 0; r < c->W->rows; r++) {
-    value[r] = r < c->r0 || r >= c->r1 ? (double)y0[r] : 0;
-    size[r] = 0;
+/* Of one vector or of several; what lies between the rows of an output stays as it was. */
+static void exact_product(const call *c, const float *y0, double *value, double *size) {
+  int blocks = c->W->cols / ML_QK, columns = c->columns == 0 ? 1 : c->columns;
+  int ny = c->columns == 0 ? c->W->rows : (int)c->stride * columns;
+  for (int at = 0; at < ny; at++) {
+    int column = c->columns == 0 ? 0 : at / (int)c->stride, r = at - column * (int)c->stride;
+    int8_t *q = c->x->q + column * c->x->n;
+    float *d = c->x->d + column * blocks;
+    value[at] = r < c->r0 || r >= c->r1 ? (double)y0[at] : 0;
+    size[at] = 0;
     for (int b = 0; b < blocks && r >= c->r0 && r < c->r1; b++) {
       long sum = 0;
       for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
-        sum += weight(c->W, r, i) * c->x->q[i];
+        sum += weight(c->W, r, i) * q[i];
       }
-      double term = (double)sum * (double)c->W->d[r * blocks + b] * (double)c->x->d[b];
-      value[r] += term;
-      size[r] += size_of(term);
+      double term = (double)sum * (double)c->W->d[r * blocks + b] * (double)d[b];
+      value[at] += term;
+      size[at] += size_of(term);
     }
   }
 }
@@ -233,7 +277,9 @@ typedef struct {
 static const operation axpy = OPERATION(axpy_f32, exact_axpy_f32), add = OPERATION(add, exact_add), dot = OPERATION(dot_f32, exact_dot_f32),
                        rmsnorm = OPERATION(rmsnorm, exact_rmsnorm), softmax = OPERATION(softmax, exact_softmax),
                        silu_mul = OPERATION(silu_mul, exact_silu_mul), rope = OPERATION(rope, exact_rope),
-                       matvec_q8 = OPERATION(matvec_q8, exact_matvec), matvec_q4 = OPERATION(matvec_q4, exact_matvec);
+                       matvec_q8 = OPERATION(matvec_q8, exact_product), matvec_q4 = OPERATION(matvec_q4, exact_product),
+                       matmul_q8 = OPERATION(matmul_q8, exact_product), matmul_q4 = OPERATION(matmul_q4, exact_product),
+                       scores = OPERATION(scores_f32, exact_scores_f32), mix = OPERATION(mix_f32, exact_mix_f32);
 
 /* -- Running and comparing ------------------------------------------------------------------------------------------------ */
 
@@ -328,14 +374,14 @@ static int untouched(int slot, const void *p, size_t size) {
   return 1;
 }
 
-static float start_y[MAX_N], start_z[MAX_N];
+static float start_y[MAX_Y], start_z[MAX_N];
 static char where[100]; /* size, kind and place of the data, for messages */
 
 /* Runs the bound kernel on outputs of ny and nz floats in their slots, and scalar C on the same in plain memory. The outputs start as start_y
  * and start_z. An input may be c->y itself. exact: also compared with double precision. */
 static void compare(const operation *op, const call *c, int ny, int nz, int exact) {
-  static float right_y[MAX_N], right_z[MAX_N];
-  static double value[MAX_N], size[MAX_N];
+  static float right_y[MAX_Y], right_z[MAX_N];
+  static double value[MAX_Y], size[MAX_Y];
   size_t bytes_y = (size_t)ny * sizeof(float), bytes_z = (size_t)nz * sizeof(float);
   call right = *c;
   right.y = right_y;
@@ -466,6 +512,26 @@ static void test_rope(int head_dim, value_kind kind, int back) {
         "rope, %s: last key head", where);
 }
 
+static void test_attention(int n, value_kind kind, int back) {
+  int queries = 1 + (int)(harness_random() % 4), positions = (int)(harness_random() % 71);
+  int stride = positions + (int)(harness_random() % 3);
+  call c = {.b = floats(B, positions * n, back), .n = n, .columns = queries, .positions = positions, .stride = (size_t)stride};
+  float *a = floats(A, queries * n, back);
+  fill(start_y, MAX_Y, kind);
+  fill(a, queries * n, kind);
+  fill(floats(B, positions * n, back), positions * n, kind);
+  c.a = a;
+  c.y = floats(Y, queries * stride, back);
+  c.factor = value_of(kind);
+  snprintf(where, sizeof where, "n = %d, %d queries, %d positions, %s values", n, queries, positions, kind_names[kind]);
+  compare(&scores, &c, queries * stride, 0, kind == ORDINARY);
+  a = floats(A, queries * stride, back);
+  fill(a, queries * stride, kind);
+  c.a = a;
+  c.y = floats(Y, queries * n, back);
+  compare(&mix, &c, queries * n, 0, kind == ORDINARY);
+}
+
 /* A largest element, and others within two floats of half a step: there 127 / amax and 1 / d round apart. */
 static void fill_half_steps(float *x) {
   float amax = 4.0f + (float)(harness_random() >> 8) * 0x1p-22f;
@@ -484,9 +550,10 @@ static void test_quantize(int blocks, value_kind kind, int back) {
   static const float sizes[] = {1.0f, 0x1p-44f, 0x1.1p-45f, 0x1p-90f, 0x1p+90f}; /* scales on both sides of ML_D_MIN */
   static int8_t right_q[MAX_N];
   static float right_d[MAX_BLOCKS];
+  static int32_t sums[MAX_BLOCKS + 1], right_sums[MAX_BLOCKS];
   int n = blocks * ML_QK;
   float *x = floats(A, n, back);
-  ml_qact out = {bytes(Y, n, back), floats(Z, blocks, back), n}, right = {right_q, right_d, n};
+  ml_qact out = {bytes(Y, n, back), floats(Z, blocks, back), sums, n}, right = {right_q, right_d, right_sums, n};
   for (int b = 0; b < blocks; b++) {
     float *block = x + b * ML_QK, size = sizes[harness_random() % (sizeof sizes / sizeof *sizes)];
     if (harness_random() % 2 == 0) {
@@ -498,16 +565,38 @@ static void test_quantize(int blocks, value_kind kind, int back) {
       block[i] *= size;
     }
   }
+  sums[blocks] = CANARY;
   set_canaries(Y, out.q, (size_t)n);
   set_canaries(Z, out.d, (size_t)blocks * sizeof(float));
   protect_inputs(PROT_READ);
   run_checked("quantize_q8", bound_quantize_q8, &(call){.out = &out, .a = x, .n = n});
   run_checked("quantize_q8 in scalar C", scalar_quantize_q8, &(call){.out = &right, .a = x, .n = n});
   protect_inputs(PROT_READ | PROT_WRITE);
-  CHECK(memcmp(out.q, right_q, (size_t)n) == 0 && same(out.d, right_d, blocks),
+  CHECK(memcmp(out.q, right_q, (size_t)n) == 0 && same(out.d, right_d, blocks) &&
+            memcmp(sums, right_sums, (size_t)blocks * sizeof *sums) == 0,
         "quantize_q8, %d blocks, %s values: not the bits of scalar C", blocks, kind_names[kind]);
-  CHECK(untouched(Y, out.q, (size_t)n) && untouched(Z, out.d, (size_t)blocks * sizeof(float)),
+  for (int b = 0; b < blocks; b++) {
+    int sum = 0;
+    for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
+      sum += out.q[i];
+    }
+    CHECK(sums[b] == sum, "quantize_q8, %d blocks, %s values: the sum of block %d is given as %d, not %d", blocks, kind_names[kind], b,
+          sums[b], sum);
+  }
+  CHECK(untouched(Y, out.q, (size_t)n) && untouched(Z, out.d, (size_t)blocks * sizeof(float)) && sums[blocks] == CANARY,
         "quantize_q8, %d blocks: wrote beside its output", blocks);
+}
+
+/* Sums of the blocks of `columns` vectors of x, in the slot E. */
+static void add_up_blocks(ml_qact *x, int columns, int back) {
+  int blocks = x->n / ML_QK * columns;
+  x->sums = integers(E, blocks, back);
+  for (int b = 0; b < blocks; b++) {
+    x->sums[b] = 0;
+    for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
+      x->sums[b] += x->q[i];
+    }
+  }
 }
 
 /* Rows r0 to r1, which may be none, of up to MAX_ROWS; the others keep what was there. */
@@ -519,16 +608,46 @@ static void test_matvec(const operation *op, int blocks, value_kind kind, int ba
   int8_t *q = bytes(A, weight_bytes, back), *xq = bytes(C, n, back % 5);
   float *d = floats(B, rows * blocks, back), *xd = floats(D, blocks, back);
   ml_qtensor W = {q, d, rows, n, (uint8_t)(op == &matvec_q8 ? ML_Q8_0 : ML_Q4_0)};
-  ml_qact x = {xq, xd, n};
+  ml_qact x = {.q = xq, .d = xd, .n = n};
   call c = {.y = floats(Y, rows, back), .W = &W, .x = &x, .r0 = r0, .r1 = r1};
   fill(start_y, rows, ORDINARY);
   fill_quants(q, weight_bytes, -128);
   fill_quants(xq, n, -127);
+  add_up_blocks(&x, 1, back);
   fill(d, rows * blocks, kind);
   fill(xd, blocks, kind);
   snprintf(where, sizeof where, "%d blocks, rows %d to %d of %d, %s scales, %d before the page end", blocks, r0, r1, rows, kind_names[kind],
            back);
   compare(op, &c, rows, 0, kind == ORDINARY);
+}
+
+/* Rows r0 to r1 of `rows` for `columns` vectors; outputs lie up to three floats further apart than they have to. */
+static void test_matmul(const operation *op, int blocks, value_kind kind, int back, int rows, int columns) {
+  int n = blocks * ML_QK, r0 = (int)(harness_random() % 4 * harness_random() % (uint32_t)rows);
+  int r1 = rows - (int)(harness_random() % 4 * harness_random() % (uint32_t)(rows - r0 + 1));
+  int stride = rows + (int)(harness_random() % 4);
+  int weight_bytes = op == &matmul_q8 ? rows * n : rows * n / 2;
+  int8_t *q = bytes(A, weight_bytes, back), *xq = bytes(C, n * columns, back % 5);
+  float *d = floats(B, rows * blocks, back), *xd = floats(D, blocks * columns, back);
+  ml_qtensor W = {q, d, rows, n, (uint8_t)(op == &matmul_q8 ? ML_Q8_0 : ML_Q4_0)};
+  ml_qact x = {.q = xq, .d = xd, .n = n};
+  call c = {.y = floats(Y, stride * columns, back), .W = &W, .x = &x, .r0 = r0, .r1 = r1, .columns = columns, .stride = (size_t)stride};
+  fill(start_y, stride * columns, ORDINARY);
+  fill_quants(q, weight_bytes, -128);
+  fill_quants(xq, n * columns, -127);
+  add_up_blocks(&x, columns, back);
+  fill(d, rows * blocks, kind);
+  fill(xd, blocks * columns, kind);
+  snprintf(where, sizeof where, "%d blocks, %d columns, rows %d to %d of %d, %s scales, %d before the page end", blocks, columns, r0, r1,
+           rows, kind_names[kind], back);
+  compare(op, &c, stride * columns, 0, kind == ORDINARY);
+}
+
+static void test_matmuls(int blocks, value_kind kind, int back) {
+  for (int type = ML_Q8_0; type <= ML_Q4_0; type++) {
+    int rows = 1 + (int)(harness_random() % MAX_PANEL_ROWS), columns = 1 + (int)(harness_random() % 40);
+    test_matmul(type == ML_Q8_0 ? &matmul_q8 : &matmul_q4, blocks, kind, back, rows, columns);
+  }
 }
 
 /* Constant weights and activations with scales of 1: the result is an integer. Q8_0 pairs that a 16-bit sum would not hold, both ends of Q4_0. */
@@ -542,26 +661,37 @@ static void test_exact_integers(void) {
       {ML_Q4_0, -8, -8, -127, 32512},   {ML_Q4_0, 7, 7, 127, 28448},         {ML_Q4_0, 7, 7, -127, -28448},
       {ML_Q4_0, 7, -8, 127, -2032},     {ML_Q4_0, -8, 7, -127, 2032},
   };
-  enum { BLOCKS = 19 };
-  static int8_t q[BLOCKS * ML_QK], xq[BLOCKS * ML_QK];
-  static float ones[BLOCKS];
-  for (int b = 0; b < BLOCKS; b++) {
+  enum { BLOCKS = 19, ROWS = 16, COLUMNS = 5 };
+  static int8_t q[ROWS * BLOCKS * ML_QK], xq[COLUMNS * BLOCKS * ML_QK];
+  static float ones[ROWS * BLOCKS];
+  for (int b = 0; b < ROWS * BLOCKS; b++) {
     ones[b] = 1.0f;
   }
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    for (int at = 0; at < BLOCKS * ML_QK; at++) {
+    for (int at = 0; at < ROWS * BLOCKS * ML_QK; at++) {
       int w = at % 2 == 0 ? cases[i].even : cases[i].odd;
-      xq[at] = (int8_t)cases[i].x;
       q[at] = (int8_t)(cases[i].type == ML_Q8_0 ? w : (w + 8) * 17); /* 17: both nibbles, elements i and 16 + i */
     }
+    memset(xq, cases[i].x, sizeof xq);
     for (int blocks = 1; blocks <= BLOCKS; blocks++) {
       float y = 0;
       ml_qtensor W = {q, ones, 1, blocks * ML_QK, (uint8_t)cases[i].type};
-      ml_qact x = {xq, ones, blocks * ML_QK};
+      ml_qact x = {.q = xq, .d = ones, .n = blocks * ML_QK};
       const operation *op = cases[i].type == ML_Q8_0 ? &matvec_q8 : &matvec_q4;
+      add_up_blocks(&x, COLUMNS, 0);
       run_checked(op->name, op->bound, &(call){.y = &y, .W = &W, .x = &x, .r0 = 0, .r1 = 1});
       CHECK(y == (float)(blocks * cases[i].sum), "type %d, weights %d and %d, activation %d, %d blocks: %.9g, not %d", cases[i].type,
             cases[i].even, cases[i].odd, cases[i].x, blocks, (double)y, blocks * cases[i].sum);
+      float many[COLUMNS * ROWS];
+      op = cases[i].type == ML_Q8_0 ? &matmul_q8 : &matmul_q4;
+      W.rows = ROWS;
+      run_checked(op->name, op->bound, &(call){.y = many, .W = &W, .x = &x, .r0 = 0, .r1 = ROWS, .columns = COLUMNS, .stride = ROWS});
+      int right = 0;
+      for (int at = 0; at < COLUMNS * ROWS; at++) {
+        right += many[at] == (float)(blocks * cases[i].sum);
+      }
+      CHECK(right == COLUMNS * ROWS, "%s, weights %d and %d, activation %d, %d blocks: %d of %d are %d", op->name, cases[i].even,
+            cases[i].odd, cases[i].x, blocks, right, COLUMNS * ROWS, blocks * cases[i].sum);
     }
   }
 }
@@ -577,7 +707,8 @@ static void test_longest_row(void) {
   fill_quants(xq, ML_MAX_COLS, -127);
   fill(d, 2 * ML_MAX_COLS / ML_QK, ORDINARY);
   fill(xd, ML_MAX_COLS / ML_QK, ORDINARY);
-  ml_qact act = {xq, xd, ML_MAX_COLS};
+  ml_qact act = {.q = xq, .d = xd, .n = ML_MAX_COLS};
+  add_up_blocks(&act, 1, 0);
   ml_qtensor q8 = {q, d, 2, ML_MAX_COLS, ML_Q8_0}, q4 = {q, d, 2, ML_MAX_COLS, ML_Q4_0};
   call c = {.y = floats(Y, 2, 0), .W = &q8, .x = &act, .r0 = 0, .r1 = 2};
   snprintf(where, sizeof where, "%d columns", ML_MAX_COLS);
@@ -603,9 +734,10 @@ static void test_negative_zeros(void) {
     compare(&dot, &c, 1, 0, 0);
     CHECK(memcmp(c.y, &(float){0.0f}, sizeof *c.y) == 0, "dot_f32, %s: %g", where, (double)c.y[0]);
     ml_qtensor W = {bytes(C, n * ML_QK, 0), floats(B, n, 0), 1, n * ML_QK, ML_Q8_0};
-    ml_qact x = {bytes(D, n * ML_QK, 0), floats(A, n, 0), n * ML_QK};
+    ml_qact x = {.q = bytes(D, n * ML_QK, 0), .d = floats(A, n, 0), .n = n * ML_QK};
     memset(bytes(C, n * ML_QK, 0), 0, (size_t)(n * ML_QK));
     memset(x.q, 0, (size_t)(n * ML_QK));
+    add_up_blocks(&x, 1, 0);
     for (int i = 0; i < n; i++) {
       x.d[i] = -1.0f;
     }
@@ -634,7 +766,8 @@ static void test_far_row(void) {
     far.q = (const int8_t *)((uintptr_t)q[0] - (uintptr_t)ROW * COLS / (type == ML_Q8_0 ? 1 : 2));
     far.d = (const float *)((uintptr_t)d[0] - (uintptr_t)ROW * BLOCKS * sizeof(float));
     far.rows = ROW + 2;
-    ml_qact x = {xq, xd, COLS};
+    ml_qact x = {.q = xq, .d = xd, .n = COLS};
+    add_up_blocks(&x, 1, 0);
     run_checked(op->name, op->scalar, &(call){.y = near, .W = &few, .x = &x, .r0 = 0, .r1 = 2});
     run_checked(op->name, op->bound, &(call){.y = y, .W = &far, .x = &x, .r0 = ROW, .r1 = ROW + 2});
     CHECK(same(y + ROW, near, 2), "%s: another result in row %d", op->name, ROW);
@@ -770,7 +903,7 @@ static void test_notices(void) {
     int is_matvec = twins[i].of == &matvec_q8, back = twins[i].back;
     int n = is_matvec ? ROWS : twins[i].of == &dot ? 1 : N;
     ml_qtensor W = {bytes(A, ROWS * N, 0), floats(B, ROWS * N / ML_QK, 0), ROWS, N, ML_Q8_0};
-    ml_qact x = {bytes(C, N, 0), floats(D, N / ML_QK, 0), N};
+    ml_qact x = {.q = bytes(C, N, 0), .d = floats(D, N / ML_QK, 0), .n = N};
     call c = {.y = floats(Y, n, back), .n = N, .W = &W, .x = &x, .r0 = 0, .r1 = twins[i].bound == one_row_more ? 1 : ROWS};
     float *a = floats(A, N, back), *b = floats(B, N, back);
     fill(start_y, N, ORDINARY);
@@ -779,6 +912,7 @@ static void test_notices(void) {
       /* Terms of 2^29, 2^5 and -2^29 in lanes 0, 4 and 0: eight lanes add up to 2^5, four to 0. */
       memset(bytes(A, ROWS * N, 0), 1, ROWS * N);
       memset(x.q, 1, N);
+      add_up_blocks(&x, 1, 0);
       for (int k = 0; k < N / ML_QK; k++) {
         x.d[k] = k == 0 ? 0x1p+24f : k == 4 ? 1.0f : k == 8 ? -0x1p+24f : 0.0f;
       }
@@ -846,7 +980,7 @@ static void bench(void) {
   int8_t *q = bytes(A, N * ROWS, 0), *xq = bytes(C, N, 0);
   float *d = floats(B, BLOCKS * ROWS, 0), *xd = floats(D, BLOCKS, 0);
   ml_qtensor W = {q, d, ROWS, N, ML_Q8_0};
-  ml_qact x = {xq, xd, N}, out = {bytes(Y, N, 0), floats(Z, BLOCKS, 0), N};
+  ml_qact x = {.q = xq, .d = xd, .n = N}, out = {bytes(Y, N, 0), floats(Z, BLOCKS, 0), integers(E, BLOCKS, 0), N};
   printf("%-12s %8s %12s %12s %8s\n", "operation", "size", "ns", "scalar ns", "ratio");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     const operation *op = all[i];
@@ -856,6 +990,7 @@ static void bench(void) {
     if (is_matvec) {
       fill_quants(q, N * ROWS, -127);
       fill_quants(xq, N, -127);
+      add_up_blocks(&x, 1, 0);
       fill(d, BLOCKS * ROWS, ORDINARY);
       fill(xd, BLOCKS, ORDINARY);
     } else {
@@ -904,6 +1039,7 @@ int test_main(int argc, char **argv) {
     }
     for (int head_dim = 2; head_dim <= 132; head_dim += 2) {
       test_rope(head_dim, (value_kind)kind, head_dim % 5);
+      test_attention(head_dim, (value_kind)kind, head_dim % 3);
     }
     for (int blocks = 1; blocks <= MAX_BLOCKS; blocks += 1 + blocks / 50) {
       for (int back = 0; back <= 3; back++) {
@@ -911,19 +1047,25 @@ int test_main(int argc, char **argv) {
         test_matvec(&matvec_q8, blocks, (value_kind)kind, back);
         test_matvec(&matvec_q4, blocks, (value_kind)kind, back);
       }
+      test_matmuls(blocks, (value_kind)kind, blocks % 4);
     }
   }
   at_front = 1;
   for (int n = 1; n <= 100; n++) {
     test_floats(n, ORDINARY, 0);
     test_rope(2 + n / 2 * 2, ORDINARY, 0);
+    test_attention(n, ORDINARY, 0);
   }
   for (int blocks = 1; blocks <= 40; blocks++) {
     test_quantize(blocks, ORDINARY, 0);
     test_matvec(&matvec_q8, blocks, ORDINARY, 0);
     test_matvec(&matvec_q4, blocks, ORDINARY, 0);
+    test_matmuls(blocks, ORDINARY, 0);
   }
   at_front = 0;
+  /* More columns than share a panel, rows longer than one. */
+  test_matmul(&matmul_q8, MAX_BLOCKS, ORDINARY, 1, 17, MAX_COLUMNS);
+  test_matmul(&matmul_q4, MAX_BLOCKS, ORDINARY, 1, 17, MAX_COLUMNS);
   test_longest_row();
   test_negative_zeros();
   test_far_row();

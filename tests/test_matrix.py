@@ -35,21 +35,22 @@ ROWS = [
     *((arch, isa, "clang", cpus[0]) for (arch, isa), cpus in CPUS.items() if arch in FOREIGN),
 ]
 
+PRODUCTS, FLOATS = "matvec_q8 matvec_q4 matmul_q8 matmul_q4", "rmsnorm softmax rope silu_mul add dot_f32 axpy_f32 scores_f32 mix_f32"
 BINDINGS = {
     "x86_64 scalar": {"scalar": "all"},
     "x86_64 sse2": {"sse2": "all"},
-    "x86_64 sse41": {"sse41": "matvec_q8 matvec_q4 quantize_q8", "sse2": "rmsnorm softmax rope silu_mul add dot_f32 axpy_f32"},
+    "x86_64 sse41": {"sse41": "matvec_q8 matvec_q4 matmul_q4 quantize_q8", "sse2": f"matmul_q8 {FLOATS}"},
     "x86_64 avx2": {"avx2": "all"},
-    "x86_64 avxvnni": {"avxvnni": "matvec_q8 matvec_q4", "avx2": "quantize_q8 rmsnorm softmax rope silu_mul add dot_f32 axpy_f32"},
-    "x86_64 avx512vnni": {"avx512vnni": "matvec_q8 matvec_q4 quantize_q8 rmsnorm softmax silu_mul add dot_f32 axpy_f32", "avx2": "rope"},
+    "x86_64 avxvnni": {"avxvnni": PRODUCTS, "avx2": f"quantize_q8 {FLOATS}"},
+    "x86_64 avx512vnni": {"avx512vnni": f"{PRODUCTS} quantize_q8 {FLOATS.replace('rope ', '')}", "avx2": "rope"},
     "aarch64 scalar": {"scalar": "all"},
     "aarch64 neon": {"neon": "all"},
-    "aarch64 neon_dotprod": {"neon_dotprod": "matvec_q8 matvec_q4", "neon": "quantize_q8 rmsnorm softmax rope silu_mul add dot_f32 axpy_f32"},
-    "aarch64 sve": {"sve": "matvec_q8 matvec_q4 quantize_q8", "neon": "rmsnorm softmax rope silu_mul add dot_f32 axpy_f32"},
+    "aarch64 neon_dotprod": {"neon_dotprod": PRODUCTS, "neon": f"quantize_q8 {FLOATS}"},
+    "aarch64 sve": {"sve": f"{PRODUCTS} quantize_q8", "neon": FLOATS},
     "armv7 scalar": {"scalar": "all"},
     "armv7 neon": {"neon": "all"},
 }
-OPERATIONS = "matvec_q8 matvec_q4 quantize_q8 rmsnorm softmax rope silu_mul add dot_f32 axpy_f32".split()
+OPERATIONS = f"{PRODUCTS} quantize_q8 {FLOATS}".split()
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: " ".join(part for part in row if part))

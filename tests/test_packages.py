@@ -704,7 +704,7 @@ def depends(package: Package) -> list[str]:
             return [f"legacyml-{isa} =={VERSION}", *([f"_legacyml-cpu =={SERIAL} *{isa}_*cpu_*"] if above else [])]
         case "legacyml-which-isa" | "legacyml-convert":
             minimum = package.json("hash_input.json")["python_min"]
-            more = ["numpy >=1.23", "safetensors >=0.4", "gguf >=0.16", "tqdm"] if package.name == "legacyml-convert" else []
+            more = ["numpy >=1.23", "gguf >=0.16", "tqdm"] if package.name == "legacyml-convert" else []
             return [f"python >={minimum}", *more, "python"]
         case _:
             python = [f"legacyml-python =={VERSION}", f"legacyml-which-isa =={VERSION}"] if platform in WITH_PYTHON else []
@@ -729,7 +729,9 @@ def contents(package: Package) -> list[str]:
 
     def distribution(name: str, modules: str) -> list[str]:
         info = f"{site}/{name}-{VERSION}.dist-info"
-        return [*(f"{site}/{name}/{module}.py" for module in modules.split()), *(f"{info}/{file}" for file in DIST_INFO.split())]
+        program = name.replace("_", "-")
+        shared = [f"share/bash-completion/completions/{program}", f"share/man/man1/{program}.1", f"share/zsh/site-functions/_{program}"]
+        return [*(f"{site}/{name}/{module}.py" for module in modules.split()), *(f"{info}/{file}" for file in DIST_INFO.split()), *shared]
 
     match package.name:
         case "liblegacyml":
@@ -762,7 +764,13 @@ def test_files(packages: list[Package]) -> None:
 
 
 # Where files that are only copied come from.
-SOURCES = {"include/": "src/include", "share/man/man1/": "docs/man", "site-packages/": "python"}
+SOURCES = {
+    "include/": "src/include",
+    "share/bash-completion/completions/": "docs/completion/bash",
+    "share/man/man1/": "docs/man",
+    "share/zsh/site-functions/": "docs/completion/zsh",
+    "site-packages/": "python",
+}
 
 
 def test_is_of_this_checkout(packages: list[Package]) -> None:
@@ -770,7 +778,7 @@ def test_is_of_this_checkout(packages: list[Package]) -> None:
     for package in packages:
         pairs = {}
         for start, folder in SOURCES.items():
-            copied = (name for name in package.files() if name.startswith(start) and name.endswith((".h", ".1", ".py", ".pyi")))
+            copied = (name for name in package.files() if name.startswith(start) and ".dist-info/" not in name and not name.endswith(".so"))
             pairs |= {name: TOP / folder / name.removeprefix(start) for name in copied}
         for name, source in pairs.items():
             same = (package.folder / name).read_bytes() == source.read_bytes()

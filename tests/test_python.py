@@ -305,6 +305,21 @@ def test_templates(tmp_path: Path, ml_run: Path, template: str) -> None:
         assert model.generate(model.tokens, max_tokens=1).tokens == [follower[model.tokens[-1]]]
 
 
+def test_space_behind_special_pieces(tmp_path: Path) -> None:
+    """A tokenizer that puts a space behind each special piece does so in chat templates: zephyr by hand."""
+    path = ring(tmp_path / "m.mlb", template=b"zephyr")
+    tokenizer = path.with_suffix(".tokenizer.bin")
+    data = bytearray(tokenizer.read_bytes())
+    struct.pack_into("<I", data, 8, 1)  # kind
+    struct.pack_into("<2I", data, 16, 9, 0)  # flags, words
+    tokenizer.write_bytes(data)
+    first = [*b" <|system|>\nBe brief.", END, *b" \n<|user|>\nHi ", END, *b" \n<|assistant|>\n"]
+    messages = [{"role": "user", "content": "Hi "}, {"role": "assistant", "content": "So"}, {"role": "user", "content": "Oh"}]
+    with legacyml.Model(path) as model:
+        assert model.generate(messages[:1], max_tokens=0).prompt_tokens == first
+        assert model.generate(messages, max_tokens=0).prompt_tokens == [*first, *b"So", END, *b" \n<|user|>\nOh", END, *b" \n<|assistant|>\n"]
+
+
 @pytest.mark.parametrize("template", ["llama2", "zephyr", "plain"])
 @pytest.mark.parametrize("system", ["", "Be  brief. "])
 def test_templates_with_sentencepiece(stories: Path, ml_run: Path, tmp_path: Path, template: str, system: str) -> None:

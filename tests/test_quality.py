@@ -203,12 +203,33 @@ def test_quality_reference_of_hf_models(data: Path) -> None:
 
 
 def test_quality_measures() -> None:
-    """By hand: p = (3/4, 1/4), q = (1/2, 1/2): KL = 3/4 ln(3/2) + 1/4 ln(1/2); the next token costs ln 2; a tie goes to the lower id."""
-    p, q = np.log([[0.75, 0.25], [0.25, 0.75]]), np.zeros((2, 2))
-    found = quality.measure(p, q, [0, 1])
+    """By hand: p = (3/4, 1/4), q = (1/2, 1/2): KL = 3/4 ln(3/2) + 1/4 ln(1/2); the next token costs ln 2; a tie goes to the lower id.
+
+    What follows the first token does not count.
+    """
+    p, q = np.log([[0.01, 0.99], [0.75, 0.25], [0.25, 0.75]]), np.array([[9.0, 0], [0, 0], [0, 0]])
+    found = quality.measure(p, q, [0, 0, 1])
     assert np.allclose(found["kl"], 0.75 * np.log(1.5) + 0.25 * np.log(0.5)) and np.allclose(found["nll"], [np.log(2)])
-    assert found["top1"].tolist() == [1, 0]
+    assert found["kl"].shape == (2,) and found["top1"].tolist() == [1, 0]
     assert quality.mean_and_error(np.array([1.0, 2.0, 3.0, 6.0])) == (3.0, np.sqrt((4 + 1 + 0 + 9) / 3 / 4))
+
+
+@pytest.mark.parametrize("n", [5, 6])
+def test_quality_measures_of_a_large_vocabulary(n: int) -> None:
+    """Positions are taken two at a time here, and the last may be alone. q = p but for one logit, so that KL = ln Z'/Z - P(i) (l' - l)."""
+    rng = np.random.default_rng(4)
+    p = rng.standard_normal((n, 30000)).astype(np.float32)
+    q, changed = p.copy(), rng.integers(0, 30000, n)
+    at = np.arange(n), changed
+    q[at] += np.float32(9)
+    tokens = rng.integers(0, 30000, n).tolist()
+    found = quality.measure(p, q, tokens)
+    z, z2 = (np.exp(x.astype(np.float64)).sum(axis=1) for x in (p, q))
+    kl = np.log(z2 / z) - np.exp(p[at].astype(np.float64)) / z * (q[at] - p[at])
+    assert np.allclose(found["kl"], kl[1:], rtol=1e-5)
+    nll = np.log(z2[1:-1]) - q[np.arange(1, n - 1), tokens[2:]]
+    assert np.allclose(found["nll"], nll, rtol=1e-9) and len(found["nll"]) == n - 2
+    assert found["top1"].tolist() == (p.argmax(axis=1) == changed).astype(float)[1:].tolist()
 
 
 def test_quality_verdicts() -> None:

@@ -10,9 +10,10 @@ enum { BLOCKS = 64, N = BLOCKS * ML_QK };
 
 static float x[N], d[BLOCKS];
 static int8_t q[N];
+static int32_t sums[BLOCKS];
 
 static void quantize(int n) {
-  ml_qact act = {q, d, n};
+  ml_qact act = {q, d, sums, n};
   memset(q, 99, sizeof q);
   ml_k_quantize_q8(&act, x, n);
 }

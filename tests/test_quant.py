@@ -121,21 +121,46 @@ def test_every_error_is_within_half_a_step(kind: str) -> None:
         assert np.array_equal(dequantize(q, d), levels.astype(F) * d)
 
 
-def test_q4_is_near_the_best_scale() -> None:
+def counted(x: np.ndarray) -> np.ndarray:
+    """What the squared error of each weight counts: 1, and 4 more for each mean square of its block that its square is above 8 of them."""
+    x = x.astype(np.float64)
+    return 1 + 4 * np.maximum(x**2 / (x**2).mean(axis=1, keepdims=True) - 8, 0)
+
+
+@pytest.mark.parametrize("kind", ["outliers", "none"])
+def test_q4_is_near_the_best_scale(kind: str) -> None:
     """Against a dense scan of every scale that the bound allows, of both signs, up to twice the least one."""
-    x = np.random.default_rng(9).standard_t(6, (300, 32)).astype(F)
+    rng = np.random.default_rng(9)
+    x = (rng.standard_t(6, (300, 32)) if kind == "outliers" else rng.uniform(-1, 1, (300, 32))).astype(F)
+    importance = counted(x)
+    assert ((importance > 1).any(axis=1).sum() > 60) if kind == "outliers" else (importance == 1).all()
     q, d = quant.quantize_q4(x)
-    ours = ((levels_of(q.astype(np.int64)) * d.astype(np.float64) - x) ** 2).sum(axis=1)
+    ours = ((levels_of(q.astype(np.int64)) * d.astype(np.float64) - x) ** 2 * importance).sum(axis=1)
     best = np.full(len(x), np.inf)
     for sign in (1.0, -1.0):
         y = sign * x.astype(np.float64)
         least = np.maximum(y.max(axis=1) / 7.5, -y.min(axis=1) / 8.5)
         for factor in np.linspace(1, 2, 1500):
             scale = (least * factor)[:, None]
-            error = ((np.clip(np.rint(y / scale), -8, 7) * scale - y) ** 2).sum(axis=1)
+            error = ((np.clip(np.rint(y / scale), -8, 7) * scale - y) ** 2 * importance).sum(axis=1)
             best = np.minimum(best, error)
     assert ours.sum() <= 1.01 * best.sum()
     assert (ours >= best * 0.98).all()  # else the scan, or the bound, is wrong
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_q4_outlier_by_hand(sign: int) -> None:
+    """31 weights of 1 and one of 7.4: the square of the one is 20.4 mean squares and counts c = 50.7.
+
+    On level 7 the error is 31 (1 - s)^2 + c (7.4 - 7 s)^2, least at s = (31 + 51.8 c) / (31 + 49 c) = 1.0564, where it is 0.100; on level -8
+    of a scale of the other sign it is least at 0.926, where it is 0.173. Plain squared error would choose 1.0350.
+    """
+    x = np.full((1, 32), sign, F)
+    x[0, 5] = 7.4 * sign
+    c = 1 + 4 * (32 * 7.4**2 / (31 + 7.4**2) - 8)
+    q, d = quant.quantize_q4(x)
+    assert abs(abs(d[0, 0]) - (31 + 51.8 * c) / (31 + 49 * c)) < 1e-6
+    assert levels_of(q.astype(np.int64))[0, 5] * np.sign(d[0, 0]) == 7 * sign
 
 
 def test_q4_does_not_depend_on_what_lies_beside() -> None:

@@ -347,7 +347,7 @@ def test_noarch_is_of_no_platform(repodata: dict[str, Rows]) -> None:
     for row, (name, *_) in dependencies(repodata["noarch"]):
         assert row["noarch"] == "python"
         asked.setdefault(row["name"], set()).add(name)
-    assert asked == {"legacyml-which-isa": {"python"}, "legacyml-convert": {"python", "numpy", "safetensors", "gguf", "tqdm"}}
+    assert asked == {"legacyml-which-isa": {"python"}, "legacyml-convert": {"python", "numpy", "gguf", "tqdm"}}
 
 
 # -- Environments that exist already -----------------------------------------------------------------------------------------

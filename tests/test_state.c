@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Saving and restoring what a context holds: the same bits go on, whatever is not such bytes is refused and changes nothing. Lines
+ * What a context holds does not depend on how the ids came: one by one or many at once. Saving and restoring it: the same bits go on, whatever
+ * is not such bytes is refused and changes nothing. Lines
  * "state of N: HASH" are of the bytes, and every build must print the same (test_cli_session.py compares them). */
 #include "../src/include/legacyml.h"
 #include "harness.h"
@@ -11,7 +12,7 @@
 #define KV_DIM (DIM / HEADS * KV_HEADS)
 #define HIDDEN 96
 #define VOCAB 40
-#define MAX_SEQ 32
+#define MAX_SEQ 300                                  /* more than two batches */
 #define POSITION_BYTES (4 + 2 * LAYERS * KV_DIM * 4) /* an id, and a key and a value for each layer */
 #define LOGITS_BYTES (DIM * 4)                       /* what the classifier starts from */
 
@@ -124,6 +125,56 @@ static uint8_t *save(const ml_context *context, size_t *n) {
   ml_error err;
   CHECK(ml_context_save(context, bytes, *n, &err) == ML_OK && err.text[0] == '\0', "%s", err.text);
   return bytes;
+}
+
+/* Logits of every position, ids fed one by one, are those of ids fed in stretches of any length. */
+static void test_batches(const ml_model *model) {
+  static const size_t stretches[] = {2, 3, 7, 16, 33, 127, 128, 129, 256, MAX_SEQ};
+  static float expected[MAX_SEQ][VOCAB], found[MAX_SEQ][VOCAB];
+  int32_t many[MAX_SEQ];
+  ml_error err;
+  for (int i = 0; i < MAX_SEQ; i++) {
+    many[i] = (int32_t)(harness_random() % VOCAB);
+  }
+  ml_context *steps = make(model, MAX_SEQ, 1);
+  for (size_t i = 0; i < MAX_SEQ; i++) {
+    CHECK(ml_context_eval(steps, &many[i], 1, NULL) == ML_OK, "id %zu", i);
+    copy_logits(steps, expected[i]);
+  }
+  size_t n_steps, n_batch;
+  uint8_t *bytes_steps = save(steps, &n_steps);
+  for (int threads = 1; threads <= 3; threads++) {
+    ml_context *context = make(model, MAX_SEQ, threads);
+    for (size_t k = 0; k < sizeof stretches / sizeof *stretches; k++) {
+      CHECK(ml_context_rewind(context, 0, NULL) == ML_OK, "rewind");
+      memset(found, 0, sizeof found);
+      for (size_t at = 0; at < MAX_SEQ; at += stretches[k]) {
+        size_t n = MAX_SEQ - at < stretches[k] ? MAX_SEQ - at : stretches[k];
+        if (at / stretches[k] % 2 == 0) {
+          CHECK(ml_context_eval_logits(context, many + at, n, found[at], &err) == ML_OK, "%s", err.text);
+        } else {
+          CHECK(ml_context_eval(context, many + at, n, &err) == ML_OK, "%s", err.text);
+          memcpy(found[at], expected[at], (n - 1) * sizeof *found);
+        }
+        static float last[VOCAB];
+        copy_logits(context, last);
+        CHECK(memcmp(last, expected[at + n - 1], sizeof last) == 0, "%d threads, stretches of %zu: the last logits at %zu", threads,
+              stretches[k], at + n);
+        memcpy(found[at + n - 1], last, sizeof last);
+      }
+      CHECK(memcmp(found, expected, sizeof expected) == 0, "%d threads, stretches of %zu: logits", threads, stretches[k]);
+      uint8_t *bytes_batch = save(context, &n_batch);
+      CHECK(n_batch == n_steps && memcmp(bytes_batch, bytes_steps, n_steps) == 0, "%d threads, stretches of %zu: keys and values", threads,
+            stretches[k]);
+      free(bytes_batch);
+    }
+    ml_context_free(context);
+  }
+  CHECK(ml_context_eval_logits(steps, many, 1, NULL, &err) == ML_E_ARG &&
+            ml_context_eval_logits(steps, many, 1, found[0], &err) == ML_E_SHAPE,
+        "nowhere for logits, no room: %s", err.text);
+  free(bytes_steps);
+  ml_context_free(steps);
 }
 
 /* Does the context hold the first n ids, and do these logits follow? */
@@ -292,6 +343,7 @@ int test_main(int argc, char **argv) {
   harness_start(argc, argv);
   ml_model *model = open_model(1), *other = open_model(2);
   if (model != NULL && other != NULL) {
+    test_batches(model);
     test_sizes(model);
     test_goes_on(model);
     test_without_logits(model);

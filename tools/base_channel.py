@@ -54,7 +54,7 @@ except ImportError as error:
 
 PY, TAG = "3.11", "311"  # of Debian 12
 SITE = f"lib/python{PY}/site-packages"
-WHEELS = ("pip", "setuptools", "wheel", "cffi", "numpy", "safetensors", "gguf", "tqdm")
+WHEELS = ("pip", "setuptools", "wheel", "cffi", "numpy", "gguf", "tqdm")
 LIBRARIES = "libbz2-1.0 libcrypt1 libexpat1 libffi8 liblzma5 libncursesw6 libreadline8 libsqlite3-0 libssl3 libtinfo6 libuuid1 zlib1g"
 DEBS = [name.format(PY) for name in ("python{}-minimal", "libpython{}-minimal", "libpython{}-stdlib", "libpython{}", "libpython{}-dev")]
 DEBS += LIBRARIES.split()

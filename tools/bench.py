@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures speed as ratios in one run: the builds against each other, ml_run's start and memory, and decoding against llama.cpp.
+"""Measures speed as ratios in one run: the builds against each other, and ml_run's start and memory.
 
     tools/bench.py isa   MODEL [--json FILE]   every build that this CPU runs: prompt and decode
     tools/bench.py kernels     [--json FILE]   the same builds, kernel by kernel, on one thread
     tools/bench.py start MODEL                 time until the first token can be fed, and peak memory
-    tools/bench.py llama MODEL GGUF            decode against llama.cpp for the same ISA and weight type
 
 All sides of a comparison are run in turn, several rounds. What is printed are medians, and of the ratios of the rounds the median and, in brackets,
 the least and the greatest. Run it when nothing else runs. `isa` and `kernels` compare each build with the one below it in its fallback chain
-(src/config/isa.toml) and with scalar C that the compiler must not vectorise. `llama` builds llama-bench and llama-quantize for AVX2 from the source
-distribution of llama-cpp-python (needs cmake, g++ and some minutes once) and converts GGUF to Q8_0 in every matrix. Needs Python 3.11 (tomllib).
+(src/config/isa.toml) and with scalar C that the compiler must not vectorise. Needs Python 3.11 (tomllib).
 """
 
 from __future__ import annotations
@@ -21,14 +19,12 @@ import os
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
 import tomllib
 from pathlib import Path
 from typing import Callable, TypeVar
 
 TOP = Path(__file__).resolve().parent.parent
-LLAMA = TOP / "build/llama.cpp"
 BASE = "scalar, -fno-tree-vectorize"
 T = TypeVar("T")
 
@@ -183,49 +179,6 @@ def bench_start(arguments: argparse.Namespace) -> None:
     print(f"{process.stderr.read()}peak memory beside the mapped file, KV cache of {arguments.tokens} positions included: {peak / 1024:.1f} MiB")
 
 
-def build_llama() -> Path:
-    """llama-bench and llama-quantize for AVX2 with FMA, F16C and BMI2; returns their folder."""
-    binaries = LLAMA / "build/bin"
-    if (binaries / "llama-bench").exists():
-        return binaries
-    LLAMA.mkdir(parents=True, exist_ok=True)
-    pip = [sys.executable, "-m", "pip"]
-    subprocess.run([*pip, "install", "--quiet", "scikit-build-core", "cmake", "ninja"], check=True)
-    download = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-d", LLAMA, "llama-cpp-python"]
-    subprocess.run([*pip, *download], check=True)
-    archive = next(LLAMA.glob("llama_cpp_python-*.tar.gz"))
-    with tarfile.open(archive) as tar:
-        tar.extractall(LLAMA, filter="data")
-    source = LLAMA / archive.name.removesuffix(".tar.gz") / "vendor/llama.cpp"
-    switches = ["NATIVE=OFF", "SSE42=ON", "AVX=ON", "AVX2=ON", "FMA=ON", "F16C=ON", "BMI2=ON", "OPENMP=OFF"]
-    cmake = [Path(sys.executable).parent / "cmake", "-S", source, "-B", LLAMA / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF"]
-    others = ["-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF"]
-    subprocess.run([*cmake, *(f"-DGGML_{s}" for s in switches), *others], check=True)
-    subprocess.run([cmake[0], "--build", LLAMA / "build", "-j2", "--target", "llama-bench", "llama-quantize"], check=True)
-    return binaries
-
-
-def bench_llama(arguments: argparse.Namespace) -> None:
-    binaries = build_llama()
-    gguf = LLAMA / "q8_0.gguf"
-    quantize = [binaries / "llama-quantize", "--allow-requantize", "--pure", arguments.gguf, gguf, "Q8_0"]
-    subprocess.run(quantize, check=True, capture_output=True)
-
-    def llama() -> float:
-        command = [binaries / "llama-bench", "-m", gguf, "-t", str(arguments.threads), "-p", "0", "-n", str(arguments.tokens), "-r", "3", "-o", "json"]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)[0]["avg_ts"]
-
-    def ours() -> float:
-        return ml_bench(folder, arguments.model, "-t", arguments.threads, "-n", arguments.tokens, "-r", 3)["model"]["decode_tokens_per_s"]
-
-    print(f"bytes: {arguments.model.stat().st_size} (legacyml), {gguf.stat().st_size} (llama.cpp, {next(LLAMA.glob('*.tar.gz')).name})")
-    folder = build("avx2", "avx2")
-    found = in_turn({"legacyml avx2": ours, "llama.cpp avx2": llama}, arguments.rounds)
-    for name, values in found.items():
-        print(f"{name:16} {statistics.median(values):8.1f} tok/s")
-    print(f"legacyml is {times_text(times(*found.values()))} times as fast")
-
-
 def count(text: str) -> int:
     """A whole number of 1 or more."""
     if not text.isdecimal() or int(text) == 0:
@@ -245,13 +198,11 @@ def main() -> None:
     parser.add_argument("-n", "--tokens", type=count, default=64)
     parser.add_argument("-r", "--rounds", type=count, default=5)
     commands = parser.add_subparsers(required=True)
-    for name, function in (("isa", bench_isa), ("kernels", bench_kernels), ("start", bench_start), ("llama", bench_llama)):
+    for name, function in (("isa", bench_isa), ("kernels", bench_kernels), ("start", bench_start)):
         command = commands.add_parser(name)
         command.set_defaults(function=function)
         if name != "kernels":
             command.add_argument("model", type=existing, help=".mlb, Q8_0")
-        if name == "llama":
-            command.add_argument("gguf", type=existing, help="the GGUF that the model was converted from")
         if name in ("isa", "kernels"):
             command.add_argument("--json", type=Path, metavar="FILE", help="write the comparison and every run to FILE")
     arguments = parser.parse_args()

@@ -21,7 +21,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,13 +125,22 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def measure(reference: np.ndarray, found: np.ndarray, tokens: list[int]) -> dict[str, np.ndarray]:
-    """For each position of a window: surprise at the next token (one fewer), KL(reference || found) in nats, agreement of the likeliest token."""
-    p, q = log_softmax(reference), log_softmax(found)
-    return {
-        "nll": -q[np.arange(len(tokens) - 1), tokens[1:]],
-        "kl": (np.exp(p) * (p - q)).sum(axis=1),
-        "top1": (p.argmax(axis=1) == q.argmax(axis=1)).astype(np.float64),
-    }
+    """For each position of a window but the first: surprise at the next token, KL(reference || found) in nats, agreement of the likeliest token.
+
+    The first token of most windows is the same one, BOS: what is said after it is one case, not a sample, and would count once for each
+    window. The last position has no next token.
+    """
+    n = len(tokens)
+    nll, kl = np.empty(n), np.empty(n)
+    step = max(1, 65536 // reference.shape[1])  # positions at once, so that what is computed of them stays in the cache
+    for first in range(0, n, step):
+        part = slice(first, first + step)
+        p, q = log_softmax(reference[part]), log_softmax(found[part])
+        kl[part] = (np.exp(p) * (p - q)).sum(axis=1)
+        following = tokens[first + 1 : first + 1 + len(q)]
+        nll[first : first + len(following)] = -q[np.arange(len(following)), following]
+    top1 = (reference.argmax(axis=1) == found.argmax(axis=1)).astype(np.float64)
+    return {"nll": nll[1:-1], "kl": kl[1:], "top1": top1[1:]}
 
 
 def mean_and_error(windows: np.ndarray) -> tuple[float, float]:
@@ -142,15 +151,13 @@ def mean_and_error(windows: np.ndarray) -> tuple[float, float]:
 # -- This project ---------------------------------------------------------------------------------------------------------------
 
 
-def our_logits(ml_run: Path, model: Path, windows: list[list[int]]) -> list[np.ndarray]:
+def our_logits(ml_run: Path, model: Path, windows: list[list[int]]) -> Iterator[np.ndarray]:
     """Logits [n, vocab] of ml_run for each window; every build gives the same."""
     out = model.with_suffix(".logits")
-    found = []
     for tokens in windows:
         ids = ",".join(map(str, tokens))
         subprocess.run([ml_run, model, "--tokens", ids, "-c", str(len(tokens)), "-n", "0", "-q", "--dump-logits", out], check=True)
-        found.append(np.fromfile(out, dtype="<f4").reshape(len(tokens), -1))
-    return found
+        yield np.fromfile(out, dtype="<f4").reshape(len(tokens), -1)
 
 
 def best_ml_run() -> Path:
@@ -223,7 +230,7 @@ class LlamaCpp:
             raise InputError(f"llama.cpp could not quantize {self.f32} to {kind}")
         return out
 
-    def logits(self, path: Path, windows: list[list[int]]) -> list[np.ndarray]:
+    def logits(self, path: Path, windows: list[list[int]]) -> Iterator[np.ndarray]:
         """Logits [n, vocab] of each window, all of it one batch."""
         lib, n = self.lib, len(windows[0])
         parameters = lib.llama_context_default_params()
@@ -234,7 +241,6 @@ class LlamaCpp:
         if not context:
             raise InputError(f"llama.cpp could not load {path}")
         vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
-        found = []
         for tokens in windows:
             lib.llama_memory_clear(lib.llama_get_memory(context), True)
             batch = lib.llama_batch_init(n, 0, 1)
@@ -244,11 +250,11 @@ class LlamaCpp:
                 batch.seq_id[i][0] = 0
             if lib.llama_decode(context, batch) != 0:
                 raise InputError(f"llama.cpp could not evaluate {path}")
-            found.append(np.ctypeslib.as_array(lib.llama_get_logits(context), (n, vocab)).copy())
+            found = np.ctypeslib.as_array(lib.llama_get_logits(context), (n, vocab)).copy()
             lib.llama_batch_free(batch)
+            yield found
         lib.llama_free(context)
         lib.llama_model_free(model)
-        return found
 
 
 # -- The run --------------------------------------------------------------------------------------------------------------------
@@ -308,7 +314,7 @@ def plot(rows: dict[str, dict[str, np.ndarray]], path: Path, title: str) -> None
             mean = found["kl"].mean(axis=0)
             whole = mean[: len(mean) // 16 * 16].reshape(-1, 16).mean(axis=1)
             style = "-" if side == OURS else "--"
-            axes.plot(16 * np.arange(len(whole)) + 8, whole, style, color=colours[kind], label=f"{kind}, {side}", linewidth=1.6)
+            axes.plot(16 * np.arange(len(whole)) + 8.5, whole, style, color=colours[kind], label=f"{kind}, {side}", linewidth=1.6)
     axes.set(xlabel="position", ylabel="KL to the reference, nats", yscale="log", title=title)
     axes.grid(True, which="both", alpha=0.25)
     axes.legend(ncols=2)
@@ -329,8 +335,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw KL by position")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every window's means")
     arguments = parser.parse_args(argv)
-    if arguments.windows < 2 or arguments.length < 2:
-        parser.error("two windows of two tokens or more are needed")
+    if arguments.windows < 2 or arguments.length < 3:
+        parser.error("two windows of three tokens or more are needed")
     return arguments
 
 
@@ -342,7 +348,7 @@ def run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ml_run = arguments.ml_run or best_ml_run()
-        sides: dict[str, Callable[[list[list[int]]], list[np.ndarray]]] = {}
+        sides: dict[str, Callable[[list[list[int]]], Iterable[np.ndarray]]] = {}
         sizes = {}
         for label, kind, emb8 in TYPES:
             model = folder / f"{kind}{'-emb8' if emb8 else ''}.mlb"
@@ -378,7 +384,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def measure_all(
-    reference: Reference, windows: list[list[int]], sides: dict[str, Callable[[list[list[int]]], list[np.ndarray]]]
+    reference: Reference, windows: list[list[int]], sides: dict[str, Callable[[list[list[int]]], Iterable[np.ndarray]]]
 ) -> dict[str, dict[str, np.ndarray]]:
     """Every measure of every side, [windows, positions]; the reference first, against itself."""
     rows: dict[str, dict[str, np.ndarray]] = {}

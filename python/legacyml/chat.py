@@ -133,6 +133,7 @@ class _Writer:
                 if token >= 0:
                     self.flush()
                     self.ids.append(token)
+                    self.flags = lib.ML_ENCODE_BEHIND_SPECIAL
                 elif part not in ("bos", "eos"):
                     self.text += part.encode()
                 if part == "bos":

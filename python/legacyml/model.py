@@ -24,6 +24,9 @@ _T = TypeVar("_T")
 _TYPES = {1: "q8_0", 2: "q4_0"}
 # A prompt is processed in stretches of about this time, so that Ctrl-C acts between two of them.
 _STRETCH_SECONDS = 0.05
+_FIRST_STRETCH = 8
+# Positions whose logits are held at once.
+_ROWS = 32
 
 
 class ModelInfo(NamedTuple):
@@ -235,14 +238,18 @@ class Model:
         n = lib.ml_context_position(self._context)
         return array("i", ffi.buffer(lib.ml_context_tokens(self._context), 4 * n)[:] if n else b"")
 
-    def _feed(self, tokens: array[int]) -> None:
-        """Processes ids behind what is held, in stretches."""
+    def _feed(self, tokens: array[int], rows: bytearray | None = None) -> None:
+        """Processes ids behind what is held, in stretches. rows: float32[len(tokens), n_vocab] for the logits of each."""
         self._drop_logits()
-        buffer, done, n = ffi.from_buffer("int32_t[]", tokens), 0, 1
+        logits = None if rows is None else ffi.from_buffer("float[]", rows)
+        buffer, done, n = ffi.from_buffer("int32_t[]", tokens), 0, _FIRST_STRETCH
         while done < len(tokens):
             n = min(n, len(tokens) - done)
             start = time.monotonic()
-            library.call(lib.ml_context_eval, self._context, buffer + done, n)
+            if logits is None:
+                library.call(lib.ml_context_eval, self._context, buffer + done, n)
+            else:
+                library.call(lib.ml_context_eval_logits, self._context, buffer + done, n, logits + done * self.n_vocab)
             done += n
             n = 2 * n if time.monotonic() - start < _STRETCH_SECONDS / 2 else max(1, n // 2)
 
@@ -319,12 +326,9 @@ class Model:
             if not every:
                 self._feed(ids)
                 return self._give_logits()
-            row = 4 * self.n_vocab
-            rows = memoryview(bytearray(row * len(ids)))
-            for i in range(len(ids)):
-                self._feed(ids[i : i + 1])
-                rows[i * row : (i + 1) * row] = self._logits().cast("B")
-            return rows.cast("f", [len(ids), self.n_vocab])
+            rows = bytearray(4 * self.n_vocab * len(ids))
+            self._feed(ids, rows)
+            return memoryview(rows).cast("f", [len(ids), self.n_vocab])
         except BaseException:
             self._rewind(before)
             raise
@@ -517,6 +521,11 @@ class Model:
         self._check_vocabulary(ids)
         return self._alone(lambda: perplexity(self._losses(ids, head, length, stride)))
 
+    @staticmethod
+    def _loss(logits: memoryview[float], token: int) -> float:
+        values = logits.tolist()
+        return log_sum_exp(values) - values[token]
+
     def _losses(self, ids: array[int], head: array[int], length: int, stride: int) -> list[float]:
         """-log(p) of each token that is predicted, in windows of `length` ids that begin with `head`."""
         losses: list[float] = []
@@ -526,11 +535,14 @@ class Model:
             first = max(known, begin + 1 - len(head))
             if first < end:
                 self._hold(head + ids[begin:first])
-            for i in range(first, end):
-                logits = self._logits().tolist()
-                losses.append(log_sum_exp(logits) - logits[ids[i]])
-                if i + 1 < end:
-                    self._feed(ids[i : i + 1])
+                losses.append(self._loss(self._logits(), ids[first]))
+            for at in range(first, end - 1, _ROWS):
+                fed = ids[at : min(at + _ROWS, end - 1)]
+                rows = bytearray(4 * self.n_vocab * len(fed))
+                self._feed(fed, rows)
+                logits = memoryview(rows).cast("f")
+                for i in range(len(fed)):
+                    losses.append(self._loss(logits[i * self.n_vocab : (i + 1) * self.n_vocab], ids[at + i + 1]))
             known = end
             if known == len(ids):
                 break

@@ -320,7 +320,9 @@ def _tokenizer(file: _File) -> TokenizerFile | None:
             raise FormatError(f"{len(tokens)} tokens with {len(scores)} scores; expected as many of both")
         container = tokenizer.sentencepiece(tokens, np.array(scores), special, ids(_BYTE), ids(_UNUSED))
         container.unk_id = get("unknown_token_id", int, next(iter(sorted(ids(_UNKNOWN))), -1))
-        container.flags = tokenizer.FLAG_SPACE_BEFORE if get("add_space_prefix", bool, True) else 0
+        # The format has no more to say: llama.cpp, for which it is made, puts the space behind special pieces as well.
+        spaces = tokenizer.FLAG_SPACE_BEFORE | tokenizer.FLAG_SPACE_BEHIND
+        container.flags = spaces if get("add_space_prefix", bool, True) else 0
         add_bos = get("add_bos_token", bool, True)
     else:
         raise FormatError(f"the tokenizer model {model} is not known; gpt2 and llama are")

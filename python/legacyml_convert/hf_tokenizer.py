@@ -86,7 +86,7 @@ def _from_json(folder: Path, data: dict[str, Any]) -> TokenizerFile:
         unknown = model["vocab"].get(model.get("unk_token"), -1)
         container = tokenizer.sentencepiece(tokens, scores, set(added), byte_ids, empty | ({unknown} - {-1}))
         container.unk_id = unknown
-        container.flags = tokenizer.FLAG_SPACE_BEFORE if _space_before(data, notes) else 0
+        container.flags = _spaces(data, notes)
     else:
         if data.get("normalizer") is not None:
             raise FormatError(f"the normalizer {_names(data['normalizer'])} is not known; byte-level BPE has none")
@@ -121,8 +121,8 @@ def _names(part: dict[str, Any]) -> str:
     return " + ".join(step["type"] for step in steps)
 
 
-def _space_before(data: dict[str, Any], notes: list[str]) -> bool:
-    """Does a space go before the text? Raises FormatError unless spaces become U+2581 and nothing else happens."""
+def _spaces(data: dict[str, Any], notes: list[str]) -> int:
+    """The flags that say where a space is put. Raises FormatError unless spaces become U+2581 and nothing else happens."""
     before = each = escaped = metaspace = False
     for step in _steps(data.get("normalizer"), "normalizers"):
         if step == {"type": "Prepend", "prepend": _SPACE}:
@@ -140,15 +140,15 @@ def _space_before(data: dict[str, Any], notes: list[str]) -> bool:
         escaped = metaspace = True
     if not escaped:
         raise FormatError("spaces do not become U+2581, which is not known with byte fallback")
-    if each:
-        notes.append(
-            "the source puts a space after each special piece in a text too; here one goes before the text only"
-        )
     if metaspace and before:
         notes.append(
             "the source puts no space before a text that begins with one; here one is put there, as SentencePiece does"
         )
-    return before
+    return _space_flags(before, each)
+
+
+def _space_flags(before: bool, behind: bool) -> int:
+    return (tokenizer.FLAG_SPACE_BEFORE | (tokenizer.FLAG_SPACE_BEHIND if behind else 0)) if before else 0
 
 
 def _words(pre_tokenizer: dict[str, Any] | None) -> int:
@@ -222,14 +222,19 @@ def _finish(folder: Path, container: Container, tokens: list[str], begins_with: 
 def read_model(path: Path) -> TokenizerFile:
     """tokenizer.model, with what the files beside it say. Raises FormatError or OSError."""
     model = sentencepiece_model.read(path)
-    added = _load_if_there(path.parent / "tokenizer_config.json").get("added_tokens_decoder") or {}
+    config = _load_if_there(path.parent / "tokenizer_config.json")
+    added = config.get("added_tokens_decoder") or {}
+    # What transformers takes a file for that does not say it: one from before the choice.
+    legacy = config.get("legacy") is None or bool(config["legacy"])
     try:
-        return _from_model(path.parent, model, {int(i): _text(entry) for i, entry in added.items()})
+        return _from_model(path.parent, model, {int(i): _text(entry) for i, entry in added.items()}, legacy)
     except (TypeError, AttributeError, ValueError) as error:
         raise FormatError(f"the files beside it are not as expected: {error}") from None
 
 
-def _from_model(folder: Path, model: SentencePieceModel, added: dict[int, str | None]) -> TokenizerFile:
+def _from_model(
+    folder: Path, model: SentencePieceModel, added: dict[int, str | None], legacy: bool
+) -> TokenizerFile:
     tokens = list(model.tokens)
     special = set(model.special)
     for i, content in sorted(added.items()):
@@ -243,5 +248,5 @@ def _from_model(folder: Path, model: SentencePieceModel, added: dict[int, str | 
     scores = np.concatenate([model.scores, np.zeros(len(tokens) - len(model.scores))])
     container = tokenizer.sentencepiece(tokens, scores, special, model.byte_ids, model.unused)
     container.unk_id = model.unk_id
-    container.flags = tokenizer.FLAG_SPACE_BEFORE if model.space_before else 0
+    container.flags = _space_flags(model.space_before, legacy)
     return _finish(folder, container, tokens, "<s>" if "<s>" in tokens else None)

@@ -16,7 +16,7 @@ from .errors import FormatError
 CONTAINER_MAGIC = b"MLT1"
 VERSION = 1
 KIND_SENTENCEPIECE, KIND_BYTE_LEVEL = 1, 2
-FLAG_SPACE_BEFORE, FLAG_WHOLE_WORDS, FLAG_BOS = 1, 2, 4
+FLAG_SPACE_BEFORE, FLAG_WHOLE_WORDS, FLAG_BOS, FLAG_SPACE_BEHIND = 1, 2, 4, 8
 WORDS_NONE, WORDS_GPT2, WORDS_GPT2_DIGITS, WORDS_LLAMA3 = range(4)
 NEVER_JOINED = -1e30
 """Score of pieces that merging never gives."""
@@ -114,13 +114,17 @@ class Container:
             for i in ids:
                 if not least <= i < n:
                     raise FormatError(f"{name} id {i} is not in the vocabulary of {n} pieces")
+        flags, notes = self.flags, list(self.notes)
+        if flags & FLAG_SPACE_BEHIND and any(len(self.pieces[i]) == 1 for i in specials):
+            flags &= ~FLAG_SPACE_BEHIND
+            notes.append("a special piece has one byte: no space goes behind special pieces, as one does in the source")
         pieces = b"".join(self.pieces)
         header = _HEADER.pack(
             CONTAINER_MAGIC,
             VERSION,
             self.kind,
             n,
-            self.flags,
+            flags,
             self.pre,
             self.bos_id,
             self.unk_id,
@@ -135,7 +139,7 @@ class Container:
             [header, *(array.tobytes() for array in arrays), system, scores.tobytes(), lengths.tobytes(), pieces]
         )
         name = {KIND_SENTENCEPIECE: "SentencePiece", KIND_BYTE_LEVEL: "byte-level BPE"}[self.kind]
-        return TokenizerFile(data, n, f"container, {name}", tuple(self.notes))
+        return TokenizerFile(data, n, f"container, {name}", tuple(notes))
 
 
 def read_container(path: Path) -> TokenizerFile:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * From messages to ids: the chat templates.
  *
- * Ids are those that Hugging Face's tokenizers make of the texts that the published Jinja templates give, but that the space which some
- * tokenizers put before a text goes nowhere else than there, and behind {bos}. */
+ * Ids are those that Hugging Face's tokenizers make of the texts that the published Jinja templates give, but that a space goes behind {bos}
+ * as before a text. */
 #include "chat.h"
 
 #include <stdlib.h>
@@ -212,6 +212,7 @@ static int add_named(const chat_template *chat, const char *name, size_t n, cons
   if (status == 0 && id >= 0) {
     status = stretch_end(chat, text, list);
     status = status == 0 ? ids_add(list, id) : status;
+    text->flags = ML_ENCODE_BEHIND_SPECIAL;
   }
   if (begins) {
     text->flags = 0;

@@ -112,20 +112,27 @@ static int score_window(session *s, scoring *w, size_t length) {
   }
   const int32_t bos = ml_tokenizer_bos(s->tokenizer);
   /* The last id is scored and never fed. */
-  for (size_t at = w->first + !w->begins; at < end && status == 0 && s->stop != STOP_INTERRUPTED; at++) {
-    status = session_feed(s, at == w->first ? &bos : &w->ids[at - 1], 1);
-    if (at >= w->scored && status == 0 && s->stop != STOP_INTERRUPTED) {
-      const float *logits;
-      if (ml_context_logits(s->context, &logits, &err) != ML_OK) {
-        return report_error(&err);
+  for (size_t at = w->first + !w->begins, n; at < end && status == 0; at += n) {
+    int32_t fed[SESSION_ROWS];
+    n = end - at < SESSION_ROWS ? end - at : SESSION_ROWS;
+    for (size_t i = 0; i < n; i++) {
+      fed[i] = at + i == w->first ? bos : w->ids[at + i - 1];
+    }
+    if (os_interrupted()) {
+      s->stop = STOP_INTERRUPTED;
+      break;
+    }
+    status = session_feed_rows(s, fed, n);
+    for (size_t i = 0; i < n && status == 0; i++) {
+      if (at + i >= w->scored) {
+        double value = surprise(s->rows + i * (size_t)s->info.vocab, s->info.vocab, w->ids[at + i]);
+        score_add(&own, value);
+        score_add(&w->total, value);
       }
-      double value = surprise(logits, s->info.vocab, w->ids[at]);
-      score_add(&own, value);
-      score_add(&w->total, value);
     }
     if (w->show && os_milliseconds() - w->shown > 100) {
       w->shown = os_milliseconds();
-      fprintf(stderr, OS_CLEAR_LINE "perplexity: %zu of %zu tokens", at, w->n);
+      fprintf(stderr, OS_CLEAR_LINE "perplexity: %zu of %zu tokens", at + n, w->n);
       if (w->total.n > 0) {
         fprintf(stderr, ", %.3f so far", perplexity_of(&w->total));
       }

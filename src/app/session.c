@@ -90,6 +90,12 @@ int session_open_context(session *s) {
   if (!options->quiet && options->threads > 1 && strcmp(ml_thread_model(), "1") == 0) {
     report(0, "this build has no threads: it runs 1, not %d", (int)options->threads);
   }
+  if (options->dump_logits != NULL || options->perplexity != NULL) {
+    s->rows = calloc((size_t)s->info.vocab, SESSION_ROWS * sizeof *s->rows);
+    if (s->rows == NULL) {
+      return report(ML_E_NOMEM, "not enough memory for the logits of %d positions, %d each", SESSION_ROWS, (int)s->info.vocab);
+    }
+  }
   s->seed = options->has_seed ? options->seed : os_random_seed();
   s->random = ml_rng_seed(s->seed);
   int status = options->load_session != NULL ? load_state(s) : 0;
@@ -103,6 +109,7 @@ void session_close(session *s) {
   ids_free(&s->owed);
   ids_free(&s->ids);
   text_free(&s->text);
+  free(s->rows);
   ml_context_free(s->context);
   ml_tokenizer_close(s->tokenizer);
   ml_model_close(s->model);
@@ -110,35 +117,45 @@ void session_close(session *s) {
 
 /* -- Running the model ---------------------------------------------------------------------------------------------- */
 
-/* Writes the logits of the token processed last. The runtime is for little-endian machines: memory is what the file has. */
-static int dump_row(session *s) {
+int session_feed_rows(session *s, const int32_t *ids, size_t n) {
   ml_error err;
-  const float *logits;
-  if (ml_context_logits(s->context, &logits, &err) != ML_OK) {
+  if (ml_context_eval_logits(s->context, ids, n, s->rows, &err) != ML_OK) {
     return report_error(&err);
   }
-  return output_file_write(&s->dump, logits, (size_t)s->info.vocab * sizeof *logits);
+  s->turn.prompt += n;
+  return 0;
 }
 
-static int eval(session *s, int32_t id) {
+/* With --dump-logits the logits of every id are written; the runtime is for little-endian machines: memory is what the file has. */
+static int eval(session *s, const int32_t *ids, size_t n) {
   ml_error err;
-  if (ml_context_eval(s->context, &id, 1, &err) != ML_OK) {
-    return report_error(&err);
+  if (s->dump.file != NULL) {
+    ml_status status = ml_context_eval_logits(s->context, ids, n, s->rows, &err);
+    return status == ML_OK ? output_file_write(&s->dump, s->rows, n * (size_t)s->info.vocab * sizeof *s->rows) : report_error(&err);
   }
-  return s->dump.file != NULL ? dump_row(s) : 0;
+  return ml_context_eval(s->context, ids, n, &err) == ML_OK ? 0 : report_error(&err);
 }
+
+/* Ids that are fed at once are faster, but neither Ctrl-C nor the progress should have to wait for them. */
+#define FIRST_STRETCH 8
+#define STRETCH_MS 100
 
 int session_feed(session *s, const int32_t *ids, size_t n) {
   int show = n > 64 && !s->options->quiet && os_is_terminal(stderr);
   double shown = os_milliseconds();
   int status = 0;
-  size_t done = 0;
+  size_t done = 0, stretch = FIRST_STRETCH;
   while (done < n && status == 0) {
     if (os_interrupted()) {
       s->stop = STOP_INTERRUPTED;
       break;
     }
-    status = eval(s, ids[done++]);
+    size_t fed = stretch < n - done ? stretch : n - done;
+    double start = os_milliseconds();
+    status = eval(s, ids + done, fed);
+    done += fed;
+    stretch = os_milliseconds() - start < STRETCH_MS / 2 ? 2 * stretch : stretch / 2 + 1;
+    stretch = s->dump.file != NULL && stretch > SESSION_ROWS ? SESSION_ROWS : stretch;
     if (show && os_milliseconds() - shown > 100) {
       shown = os_milliseconds();
       fprintf(stderr, "\rprompt: %zu of %zu tokens", done, n);
@@ -272,7 +289,7 @@ static int decode(session *s, text_stream *stream) {
       status = ids_add(&s->owed, id);
       break;
     }
-    status = eval(s, id);
+    status = eval(s, &id, 1);
     s->turn.decoded++;
     previous = id;
   }
@@ -416,7 +433,7 @@ static int save_state(session *s) {
     report(0, "--save-session: the context is full: the last token of the answer is not in the session");
   }
   for (size_t i = 0; i < s->owed.n && s->owed.n <= room && status == 0; i++) {
-    status = eval(s, s->owed.ids[i]);
+    status = eval(s, &s->owed.ids[i], 1);
   }
   if (status != 0) {
     return status;

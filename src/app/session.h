@@ -16,6 +16,9 @@
 
 typedef enum { STOP_COUNT, STOP_TOKEN, STOP_TEXT, STOP_FULL, STOP_INTERRUPTED, STOP_CLOSED, STOP_INPUT } stop_reason;
 
+/* Positions whose logits are held at once. */
+#define SESSION_ROWS 32
+
 typedef enum {
   OUTPUT_TEXT,   /* to standard output as it comes */
   OUTPUT_JSON,   /* a JSON line for each token, and one for the whole */
@@ -36,6 +39,7 @@ typedef struct {
   ml_context *context;
   chat_template chat;
   output_file dump;
+  float *rows; /* SESSION_ROWS x vocab, where the logits of every position are wanted */
   uint64_t seed, random;
   int sampled;  /* the last answer: by chance, with the seed */
   id_list owed; /* what has been said and is not in the context yet: it goes before the next prompt */
@@ -59,9 +63,11 @@ void session_close(session *s);
 
 /* A text as a prompt: with --chat a message, else special pieces in it are recognised. `first` = nothing stands before it. */
 int session_prompt(const session *s, int first, const char *text, size_t n_bytes, id_list *prompt);
-/* Processes ids, one at a time so that Ctrl-C acts at once, and says on a terminal how far many of them are. Sets stop if it was
+/* Processes ids, in stretches so short that Ctrl-C acts at once, and says on a terminal how far many of them are. Sets stop if it was
  * interrupted. */
 int session_feed(session *s, const int32_t *ids, size_t n);
+/* Processes at most SESSION_ROWS ids, whose logits s->rows has afterwards. */
+int session_feed_rows(session *s, const int32_t *ids, size_t n);
 /* Processes a prompt, behind what is owed, and answers it. An interrupted prompt is taken back. */
 int session_answer(session *s, const id_list *prompt);
 

@@ -92,6 +92,46 @@
 #define ml_k_matvec_q4 ml_k_matvec_q4_scalar
 #endif
 
+#if defined(ML_HAS_MATMUL_Q8_AVX512VNNI)
+#define ml_k_matmul_q8 ml_k_matmul_q8_avx512vnni
+#elif defined(ML_HAS_MATMUL_Q8_AVXVNNI)
+#define ml_k_matmul_q8 ml_k_matmul_q8_avxvnni
+#elif defined(ML_HAS_MATMUL_Q8_AVX2)
+#define ml_k_matmul_q8 ml_k_matmul_q8_avx2
+#elif defined(ML_HAS_MATMUL_Q8_SVE)
+#define ml_k_matmul_q8 ml_k_matmul_q8_sve
+#elif defined(ML_HAS_MATMUL_Q8_SSE41)
+#define ml_k_matmul_q8 ml_k_matmul_q8_sse41
+#elif defined(ML_HAS_MATMUL_Q8_NEON_DOTPROD)
+#define ml_k_matmul_q8 ml_k_matmul_q8_neon_dotprod
+#elif defined(ML_HAS_MATMUL_Q8_SSE2)
+#define ml_k_matmul_q8 ml_k_matmul_q8_sse2
+#elif defined(ML_HAS_MATMUL_Q8_NEON)
+#define ml_k_matmul_q8 ml_k_matmul_q8_neon
+#else
+#define ml_k_matmul_q8 ml_k_matmul_q8_scalar
+#endif
+
+#if defined(ML_HAS_MATMUL_Q4_AVX512VNNI)
+#define ml_k_matmul_q4 ml_k_matmul_q4_avx512vnni
+#elif defined(ML_HAS_MATMUL_Q4_AVXVNNI)
+#define ml_k_matmul_q4 ml_k_matmul_q4_avxvnni
+#elif defined(ML_HAS_MATMUL_Q4_AVX2)
+#define ml_k_matmul_q4 ml_k_matmul_q4_avx2
+#elif defined(ML_HAS_MATMUL_Q4_SVE)
+#define ml_k_matmul_q4 ml_k_matmul_q4_sve
+#elif defined(ML_HAS_MATMUL_Q4_SSE41)
+#define ml_k_matmul_q4 ml_k_matmul_q4_sse41
+#elif defined(ML_HAS_MATMUL_Q4_NEON_DOTPROD)
+#define ml_k_matmul_q4 ml_k_matmul_q4_neon_dotprod
+#elif defined(ML_HAS_MATMUL_Q4_SSE2)
+#define ml_k_matmul_q4 ml_k_matmul_q4_sse2
+#elif defined(ML_HAS_MATMUL_Q4_NEON)
+#define ml_k_matmul_q4 ml_k_matmul_q4_neon
+#else
+#define ml_k_matmul_q4 ml_k_matmul_q4_scalar
+#endif
+
 #if defined(ML_HAS_QUANTIZE_Q8_AVX512VNNI)
 #define ml_k_quantize_q8 ml_k_quantize_q8_avx512vnni
 #elif defined(ML_HAS_QUANTIZE_Q8_AVXVNNI)
@@ -250,6 +290,46 @@
 #define ml_k_axpy_f32 ml_k_axpy_f32_neon
 #else
 #define ml_k_axpy_f32 ml_k_axpy_f32_scalar
+#endif
+
+#if defined(ML_HAS_SCORES_F32_AVX512VNNI)
+#define ml_k_scores_f32 ml_k_scores_f32_avx512vnni
+#elif defined(ML_HAS_SCORES_F32_AVXVNNI)
+#define ml_k_scores_f32 ml_k_scores_f32_avxvnni
+#elif defined(ML_HAS_SCORES_F32_AVX2)
+#define ml_k_scores_f32 ml_k_scores_f32_avx2
+#elif defined(ML_HAS_SCORES_F32_SVE)
+#define ml_k_scores_f32 ml_k_scores_f32_sve
+#elif defined(ML_HAS_SCORES_F32_SSE41)
+#define ml_k_scores_f32 ml_k_scores_f32_sse41
+#elif defined(ML_HAS_SCORES_F32_NEON_DOTPROD)
+#define ml_k_scores_f32 ml_k_scores_f32_neon_dotprod
+#elif defined(ML_HAS_SCORES_F32_SSE2)
+#define ml_k_scores_f32 ml_k_scores_f32_sse2
+#elif defined(ML_HAS_SCORES_F32_NEON)
+#define ml_k_scores_f32 ml_k_scores_f32_neon
+#else
+#define ml_k_scores_f32 ml_k_scores_f32_scalar
+#endif
+
+#if defined(ML_HAS_MIX_F32_AVX512VNNI)
+#define ml_k_mix_f32 ml_k_mix_f32_avx512vnni
+#elif defined(ML_HAS_MIX_F32_AVXVNNI)
+#define ml_k_mix_f32 ml_k_mix_f32_avxvnni
+#elif defined(ML_HAS_MIX_F32_AVX2)
+#define ml_k_mix_f32 ml_k_mix_f32_avx2
+#elif defined(ML_HAS_MIX_F32_SVE)
+#define ml_k_mix_f32 ml_k_mix_f32_sve
+#elif defined(ML_HAS_MIX_F32_SSE41)
+#define ml_k_mix_f32 ml_k_mix_f32_sse41
+#elif defined(ML_HAS_MIX_F32_NEON_DOTPROD)
+#define ml_k_mix_f32 ml_k_mix_f32_neon_dotprod
+#elif defined(ML_HAS_MIX_F32_SSE2)
+#define ml_k_mix_f32 ml_k_mix_f32_sse2
+#elif defined(ML_HAS_MIX_F32_NEON)
+#define ml_k_mix_f32 ml_k_mix_f32_neon
+#else
+#define ml_k_mix_f32 ml_k_mix_f32_scalar
 #endif
 
 #endif

@@ -16,56 +16,82 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The beginning of a small text file; 0 if it cannot be read. */
+#define MOUNT "/sys/fs/cgroup"
+
+/* A text file, or as much of it as there is room for; 0 if it is empty or cannot be read. */
 static int read_text(const char *path, char *text, size_t size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
+  size_t length = 0;
+  ssize_t n = 1;
+  while (fd >= 0 && n > 0 && length < size - 1) {
+    n = read(fd, text + length, size - 1 - length); /* /proc gives a long text in parts */
+    length += n > 0 ? (size_t)n : 0;
+  }
   if (fd >= 0) {
     close(fd);
   }
-  text[n > 0 ? n : 0] = '\0';
-  return n > 0;
+  text[length] = '\0';
+  return length > 0;
 }
 
-/* Whole CPUs of one quota, "max 100000" or "150000 100000" in microseconds; `none` if there is no limit. */
-static int quota(const char *text, int none) {
+/* Whole CPUs of one quota in microseconds; `none` if there is no limit. period: NULL = it stands behind the limit, "150000 100000". */
+static int quota(const char *limit, const char *period, int none) {
   char *rest;
-  long long limit = strtoll(text, &rest, 10);
-  long long period = rest != text ? strtoll(rest, NULL, 10) : 0;
-  if (limit <= 0 || period <= 0 || limit / period >= none) {
+  long long time = strtoll(limit, &rest, 10);
+  long long of = rest != limit ? strtoll(period != NULL ? period : rest, NULL, 10) : 0;
+  if (time <= 0 || of <= 0 || time / of >= none) {
     return none;
   }
-  return limit / period > 1 ? (int)(limit / period) : 1;
+  return time / of > 1 ? (int)(time / of) : 1;
 }
 
-/* The tightest quota of the process's control group and the groups above it. */
-static int group_quota(int cpus) {
-  char groups[4096], path[4096 + 64], text[64], period[32];
-  if (read_text("/proc/self/cgroup", groups, sizeof groups)) {
-    char *line = strncmp(groups, "0::", 3) == 0 ? groups : strstr(groups, "\n0::");
-    if (line != NULL) {
-      char *group = strchr(line, '/');
-      if (group != NULL) {
-        group[strcspn(group, "\n")] = '\0';
-        for (;;) {
-          snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-          if (read_text(path, text, sizeof text)) {
-            cpus = quota(text, cpus);
-          }
-          char *slash = strrchr(group, '/');
-          if (slash == NULL) {
-            break;
-          }
-          *slash = '\0';
-        }
-      }
+/* The quota of one control group of version 1 or 2. */
+static int group_quota(int version, const char *group, int cpus) {
+  char path[4096 + 64], limit[64], period[64];
+  if (version == 2) {
+    snprintf(path, sizeof path, MOUNT "%s/cpu.max", group);
+    return read_text(path, limit, sizeof limit) ? quota(limit, NULL, cpus) : cpus;
+  }
+  snprintf(path, sizeof path, MOUNT "/cpu%s/cpu.cfs_quota_us", group);
+  int known = read_text(path, limit, sizeof limit);
+  snprintf(path, sizeof path, MOUNT "/cpu%s/cpu.cfs_period_us", group);
+  return known && read_text(path, period, sizeof period) ? quota(limit, period, cpus) : cpus;
+}
+
+/* Is "cpu" in a list "cpu,cpuacct"? */
+static int lists_cpu(const char *names) {
+  for (; names != NULL; names = strchr(names, ',')) {
+    names += *names == ',';
+    if (strncmp(names, "cpu", 3) == 0 && (names[3] == ',' || names[3] == '\0')) {
+      return 1;
     }
   }
-  /* Version 1, as a container sees it. */
-  if (read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, 32) &&
-      read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period)) {
-    strcat(text, period);
-    cpus = quota(text, cpus);
+  return 0;
+}
+
+/* The tightest quota of the process's control groups and the groups above them. */
+static int tightest_quota(int cpus) {
+  /* A container may see its own group as the root, whatever /proc calls it. */
+  cpus = group_quota(1, "", group_quota(2, "", cpus));
+  char groups[16384];
+  if (!read_text("/proc/self/cgroup", groups, sizeof groups)) {
+    return cpus;
+  }
+  /* Lines "4:cpu,cpuacct:/group", of version 2 "0::/group". One without an end is cut off. */
+  char *end;
+  for (char *line = groups; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+    *end = '\0';
+    char *names = strchr(line, ':');
+    char *group = names != NULL ? strchr(names + 1, ':') : NULL;
+    if (group == NULL) {
+      continue;
+    }
+    *names++ = '\0';
+    *group++ = '\0';
+    int version = strcmp(line, "0") == 0 ? 2 : lists_cpu(names) ? 1 : 0;
+    for (char *slash; version != 0 && (slash = strrchr(group, '/')) != NULL; *slash = '\0') {
+      cpus = group_quota(version, group, cpus);
+    }
   }
   return cpus;
 }
@@ -80,7 +106,7 @@ int ml_threads_available(void) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     cpus = online > 1 ? (int)online : 1;
   }
-  return group_quota(cpus);
+  return tightest_quota(cpus);
 }
 
 #elif defined(_WIN32)

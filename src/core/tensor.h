@@ -13,10 +13,12 @@ typedef struct ml_qtensor {
   uint8_t type; /* ML_Q8_0 or ML_Q4_0 */
 } ml_qtensor;
 
-/* n activations as Q8_0, n a multiple of ML_QK; quants within -127..127. */
+/* n activations as Q8_0, n a multiple of ML_QK; quants within -127..127. Where several vectors are multiplied at once they lie one behind the
+ * other in each array, and n is that of one. */
 typedef struct ml_qact {
-  int8_t *q; /* n quants */
-  float *d;  /* n / ML_QK scales */
+  int8_t *q;     /* n quants */
+  float *d;      /* n / ML_QK scales */
+  int32_t *sums; /* n / ML_QK: the sum of each block's quants, for kernels that multiply with unsigned weights */
   int n;
 } ml_qact;
 

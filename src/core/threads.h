@@ -7,8 +7,8 @@
 
 typedef struct ml_threads ml_threads;
 
-/* Works on items begin <= i < end. May run in any thread and in any order. */
-typedef void ml_task(void *arg, int begin, int end);
+/* Works on items begin <= i < end. May run in any thread and in any order; `thread`, below ml_threads_count, is the one it runs in. */
+typedef void ml_task(void *arg, int begin, int end, int thread);
 
 /* n: threads wanted, the caller's among them. The pool may have fewer: 1 in a build without threads. ML_E_NOMEM when the system has no more
  * threads or memory. */

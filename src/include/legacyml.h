@@ -117,6 +117,7 @@ ML_API void ml_tokenizer_close(ml_tokenizer *tokenizer);
 #define ML_ENCODE_BOS 1u     /* begin with the id that begins a text, where the tokenizer has one and wants it in prompts */
 #define ML_ENCODE_SPECIAL 2u /* recognise special pieces in the text */
 #define ML_ENCODE_BEHIND 4u  /* the text stands behind other ids: no space goes before it where the tokenizer begins texts with one */
+#define ML_ENCODE_BEHIND_SPECIAL 8u /* it stands behind a special piece: a space goes before it where the tokenizer puts one there */
 /* A text of n bytes has at most n + ML_ENCODE_EXTRA ids. */
 #define ML_ENCODE_EXTRA 4
 
@@ -155,9 +156,11 @@ ML_API ml_status ml_context_rewind(ml_context *context, int32_t position, ml_err
 /* The ids that are held, as many as the position says; valid until the next eval, rewind, restore or free. */
 ML_API const int32_t *ml_context_tokens(const ml_context *context);
 
-/* Processes n_tokens ids behind what is held. ML_E_ARG: an id outside the vocabulary, or n_tokens 0; ML_E_SHAPE: they do not
+/* Processes n_tokens ids behind what is held; many at once are several times faster than one by one. ML_E_ARG: an id outside the vocabulary, or n_tokens 0; ML_E_SHAPE: they do not
  * fit the context. On an error nothing has been processed. */
 ML_API ml_status ml_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err);
+/* The same, and the logits of every token: n_tokens x vocab floats. ML_E_NUMERIC: one is not finite; all have been processed and written. */
+ML_API ml_status ml_context_eval_logits(ml_context *context, const int32_t *tokens, size_t n_tokens, float *logits, ml_error *err);
 /* *logits: `vocab` floats for the last token processed, valid until the next eval, rewind or free. Computed when first asked for.
  * ML_E_ARG: nothing has been processed since the start or a rewind. ML_E_NUMERIC: one is not finite; *logits is still set. */
 ML_API ml_status ml_context_logits(ml_context *context, const float **logits, ml_error *err);

@@ -3,26 +3,38 @@
 #ifndef ML_KERNELS_PREFETCH_H
 #define ML_KERNELS_PREFETCH_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "inline.h"
 
-/* Weights come from memory once per token, as one stream: the hardware alone leaves a tenth of the bandwidth unused. The distance in bytes
- * reaches far enough to cover the latency and stays in the first-level cache until it is used. */
-#define ML_PREFETCH_AHEAD 6144
+/* Weights come from memory once per token, as a few streams, which the hardware reads ahead but not across the end of a page. With four of them a
+ * row's length is far enough; with one it took ten times that, and a quarter of the bandwidth was left. */
+#define ML_PREFETCH_AHEAD 512
 
-/* The `bytes` that lie ML_PREFETCH_AHEAD behind p, marked as used once so that they do not push activations and keys out of the caches.
- * Beyond the end of a tensor it does nothing; the address is formed as an integer because it may lie outside the array. The scales are an
+/* The `bytes` that lie ML_PREFETCH_AHEAD behind p. Beyond the end of a tensor it does nothing; the address is formed as an integer because it may lie outside the array. The scales are an
  * eighth of the traffic and left to the hardware. */
 ML_INLINE void ml_prefetch_ahead(const void *p, int bytes) {
 #if defined(__GNUC__)
-#pragma GCC unroll 16
-  for (int i = 0; i < bytes; i += 64) {
-    __builtin_prefetch((const void *)((uintptr_t)p + ML_PREFETCH_AHEAD + (uintptr_t)i), 0, 0);
+  ML_UNROLL for (int i = 0; i < bytes; i += 64) {
+    __builtin_prefetch((const void *)((uintptr_t)p + ML_PREFETCH_AHEAD + (uintptr_t)i), 0, 3);
   }
 #else
   (void)p;
   (void)bytes;
+#endif
+}
+
+/* Bytes begin to end - 1 behind p, which may lie beyond the array, to where they are far from the multiplication but no longer in memory. */
+ML_INLINE void ml_prefetch(const void *p, size_t begin, size_t end) {
+#if defined(__GNUC__)
+  for (size_t i = begin; i < end; i += 64) {
+    __builtin_prefetch((const void *)((uintptr_t)p + i), 0, 2);
+  }
+#else
+  (void)p;
+  (void)begin;
+  (void)end;
 #endif
 }
 

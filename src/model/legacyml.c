@@ -162,7 +162,17 @@ const int32_t *ml_context_tokens(const ml_context *context) {
 
 ml_status ml_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err) {
   ml_float_mode mode = ml_float_mode_enter();
-  ml_status status = mli_context_eval(context, tokens, n_tokens, err);
+  ml_status status = mli_context_eval(context, tokens, n_tokens, NULL, err);
+  ml_float_mode_leave(mode);
+  return status;
+}
+
+ml_status ml_context_eval_logits(ml_context *context, const int32_t *tokens, size_t n_tokens, float *logits, ml_error *err) {
+  if (logits == NULL) {
+    return ml_fail(err, ML_E_ARG, "the logits have nowhere to go: NULL was given");
+  }
+  ml_float_mode mode = ml_float_mode_enter();
+  ml_status status = mli_context_eval(context, tokens, n_tokens, logits, err);
   ml_float_mode_leave(mode);
   return status;
 }

@@ -70,16 +70,19 @@ static void sort_ids(const float *p, int32_t n, int32_t *sorted, int32_t *other)
 
 /* The largest logit, the lowest id on a tie; -1 if the logits have no softmax. */
 static int32_t largest(const float *logits, int32_t vocab) {
+  float highest = logits[0]; /* not logits[best], which would wait for best each time */
   int32_t best = 0;
   for (int32_t i = 0; i < vocab; i++) {
-    if (!(logits[i] <= FLT_MAX)) {
+    float logit = logits[i];
+    if (!(logit <= FLT_MAX)) {
       return -1;
     }
-    if (logits[i] > logits[best]) {
+    if (logit > highest) {
+      highest = logit;
       best = i;
     }
   }
-  return logits[best] >= -FLT_MAX ? best : -1;
+  return highest >= -FLT_MAX ? best : -1;
 }
 
 static ml_status check(const ml_sampling *s, ml_error *err) {

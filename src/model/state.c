@@ -5,9 +5,9 @@
 #include "context.h"
 #include "transformer.h"
 
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
-/* What ml_context_save writes: this header, x where there are logits, the ids, then of each layer the keys and the values of the positions
+/* What ml_context_save writes: this header, x where there are logits, the ids, then of each KV head of each layer the keys and the values of the positions
  * held. All little-endian, as everything here. */
 typedef struct {
   char magic[8];
@@ -64,8 +64,7 @@ uint64_t mli_context_state_bytes(const ml_context *c) {
 /* Copies between the context and the bytes behind a header, in the order of the format. */
 static void copy_state(ml_context *c, uint8_t *bytes, int32_t position, int evaluated, int save) {
   const ml_model_info *f = &c->model->info;
-  size_t layer = (size_t)c->capacity * (size_t)f->kv_dim;
-  size_t held = (size_t)position * (size_t)f->kv_dim * sizeof(float);
+  size_t head_dim = (size_t)f->head_dim, head = (size_t)c->capacity * head_dim;
 #define COPY(memory, n)             \
   do {                              \
     if (save) {                     \
@@ -79,9 +78,9 @@ static void copy_state(ml_context *c, uint8_t *bytes, int32_t position, int eval
     COPY(c->x, (size_t)f->dim * sizeof(float));
   }
   COPY(c->tokens, (size_t)position * sizeof(int32_t));
-  for (size_t l = 0; l < (size_t)f->n_layers; l++) {
-    COPY(c->keys + l * layer, held);
-    COPY(c->values + l * layer, held);
+  for (size_t h = 0; h < (size_t)f->n_layers * (size_t)f->n_kv_heads; h++) {
+    COPY(c->keys + h * head, (size_t)position * head_dim * sizeof(float));
+    COPY(c->values + h * head, (size_t)position * head_dim * sizeof(float));
   }
 #undef COPY
 }

@@ -26,7 +26,7 @@
 #define NEVER_JOINED (-1e30f)
 
 enum { KIND_SCORES = 1, KIND_BYTES = 2 };
-enum { FLAG_SPACE = 1, FLAG_WHOLE_WORDS = 2, FLAG_BOS = 4, FLAGS = 7 };
+enum { FLAG_SPACE = 1, FLAG_WHOLE_WORDS = 2, FLAG_BOS = 4, FLAG_SPACE_BEHIND = 8, FLAGS = 15 };
 enum { WORDS_NONE, WORDS_GPT2, WORDS_GPT2_DIGITS, WORDS_LLAMA3 };
 enum { ROLE_STOP = 1, ROLE_SPECIAL = 2, ROLE_BYTE = 4 };
 
@@ -412,8 +412,11 @@ static ml_status read_container(ml_tokenizer *t, const ml_file *file, int32_t n_
     return status;
   }
   uint32_t pieces_bytes = read_u32(h + 44);
-  if ((t->flags & (t->kind == KIND_SCORES ? FLAG_WHOLE_WORDS : FLAG_SPACE)) != 0) {
-    return ml_fail(err, ML_E_FORMAT, "header field flags is %u; bit 0 is allowed only with kind 1, bit 1 only with kind 2; this is kind %u",
+  if ((t->flags & (t->kind == KIND_SCORES ? FLAG_WHOLE_WORDS : FLAG_SPACE)) != 0 ||
+      (t->flags & (FLAG_SPACE | FLAG_SPACE_BEHIND)) == FLAG_SPACE_BEHIND) {
+    return ml_fail(err, ML_E_FORMAT,
+                   "header field flags is %u; bit 0 is allowed only with kind 1, bit 1 only with kind 2, bit 3 only with bit 0; this is "
+                   "kind %u",
                    t->flags, t->kind);
   }
   uint64_t scores_at = (uint64_t)LISTS_AT + 4u * (uint64_t)n_stop + 4u * (uint64_t)t->n_special + system_bytes;
@@ -458,6 +461,10 @@ static ml_status read_container(ml_tokenizer *t, const ml_file *file, int32_t n_
     uint32_t length = read_u32(h + lengths_at + 4 * (uint32_t)id);
     if (length > MAX_PIECE) {
       return ml_fail(err, ML_E_FORMAT, "the length of piece %d is %u; it must be at most %d", id, length, MAX_PIECE);
+    }
+    if (length == 1 && (t->flags & FLAG_SPACE_BEHIND) != 0 && (t->role[id] & ROLE_SPECIAL) != 0) {
+      /* A text would have more ids than ML_ENCODE_EXTRA allows for. */
+      return ml_fail(err, ML_E_FORMAT, "special piece %d has one byte; with bit 3 of flags it must have two or more", id);
     }
     sum += length;
     t->offset[id + 1] = (uint32_t)sum; /* right if the sum is, below */
@@ -817,11 +824,11 @@ static ml_status encode_word(encoder *e, const uint8_t *text, size_t n, ml_error
 }
 
 /* The ids of n >= 1 bytes between special pieces. */
-static ml_status encode_stretch(encoder *e, const uint8_t *text, size_t n, int is_first, ml_error *err) {
+static ml_status encode_stretch(encoder *e, const uint8_t *text, size_t n, int add_space, ml_error *err) {
   const ml_tokenizer *t = e->t;
   if (t->kind == KIND_SCORES) {
     size_t length = 0;
-    if (is_first && (t->flags & FLAG_SPACE) != 0) {
+    if (add_space) {
       e->text[length++] = ' ';
     }
     for (size_t at = 0; at < n;) {
@@ -874,7 +881,8 @@ static int32_t special_at(const ml_tokenizer *t, const uint8_t *text, size_t n, 
 
 static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t flags, ml_error *err) {
   const ml_tokenizer *t = e->t;
-  int begins = (flags & ML_ENCODE_BEHIND) == 0;
+  uint32_t spaces = (flags & ML_ENCODE_BEHIND_SPECIAL) != 0 ? FLAG_SPACE_BEHIND : (flags & ML_ENCODE_BEHIND) != 0 ? 0 : FLAG_SPACE;
+  int add_space = (t->flags & spaces) != 0;
   size_t done = 0;
   size_t at = 0;
   while (at < n) {
@@ -882,17 +890,18 @@ static ml_status encode_text(encoder *e, const uint8_t *text, size_t n, uint32_t
     int32_t id = (flags & ML_ENCODE_SPECIAL) != 0 ? special_at(t, text + at, n - at, &length) : -1;
     if (id >= 0) {
       if (at > done) {
-        ml_status status = encode_stretch(e, text + done, at - done, done == 0 && begins, err);
+        ml_status status = encode_stretch(e, text + done, at - done, add_space, err);
         if (status != ML_OK) {
           return status;
         }
       }
       emit(e, id);
+      add_space = (t->flags & FLAG_SPACE_BEHIND) != 0;
       done = at + length;
     }
     at += length;
   }
-  return n > done ? encode_stretch(e, text + done, n - done, done == 0 && begins, err) : ML_OK;
+  return n > done ? encode_stretch(e, text + done, n - done, add_space, err) : ML_OK;
 }
 
 ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n_bytes, uint32_t flags, int32_t *ids, size_t capacity,
@@ -904,8 +913,10 @@ ml_status mli_tokenizer_encode(const ml_tokenizer *t, const char *text, size_t n
   if (t == NULL || (text == NULL && n_bytes > 0) || (ids == NULL && capacity > 0)) {
     return ml_fail(err, ML_E_ARG, "tokenizer, text or ids is NULL");
   }
-  if ((flags & ~(ML_ENCODE_BOS | ML_ENCODE_SPECIAL | ML_ENCODE_BEHIND)) != 0) {
-    return ml_fail(err, ML_E_ARG, "flags are 0x%x; only ML_ENCODE_BOS, ML_ENCODE_SPECIAL and ML_ENCODE_BEHIND are allowed", flags);
+  if ((flags & ~(ML_ENCODE_BOS | ML_ENCODE_SPECIAL | ML_ENCODE_BEHIND | ML_ENCODE_BEHIND_SPECIAL)) != 0) {
+    return ml_fail(err, ML_E_ARG,
+                   "flags are 0x%x; only ML_ENCODE_BOS, ML_ENCODE_SPECIAL, ML_ENCODE_BEHIND and ML_ENCODE_BEHIND_SPECIAL are allowed",
+                   flags);
   }
   if (n_bytes > MAX_TEXT) {
     return ml_fail(err, ML_E_ARG, "the text has %zu bytes; at most %zu are allowed: encode it in parts", n_bytes, MAX_TEXT);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * The forward pass: one token at a time through the layers, keys and values kept for the tokens that follow. */
+ * The forward pass: a batch of positions through the layers, keys and values kept for the tokens that follow. What a position computes does not
+ * depend on the batch that it is in. */
 #include "transformer.h"
 
 #include <stdlib.h>
@@ -13,28 +14,36 @@
 
 #define DEFAULT_CONTEXT 2048
 #define MAX_THREADS 1024
+/* So many positions share every weight that is read. More gain little, and their activations would no longer fit the caches. */
+#define BATCH 128
+/* Positions of a batch that a thread takes at once in what is done for each by itself. */
+#define CHUNK_COLUMNS 4
 
 /* Cuts every buffer from the arena; run once without memory to learn the size. */
 static void lay_out(ml_context *c) {
   const ml_model_info *f = &c->model->info;
   uint64_t dim = (uint64_t)f->dim, hidden = (uint64_t)f->hidden_dim, capacity = (uint64_t)c->capacity;
   uint64_t widest = dim > hidden ? dim : hidden;
-  uint64_t cache_row = (uint64_t)f->kv_dim * sizeof(float);
+  uint64_t kv_dim = (uint64_t)f->kv_dim, batch = (uint64_t)c->batch;
+  uint64_t cache_row = kv_dim * sizeof(float), threads = (uint64_t)ml_threads_count(c->threads);
   ml_arena *a = &c->arena;
   c->tokens = ml_arena_take(a, capacity, sizeof(int32_t));
   c->keys = ml_arena_take(a, (uint64_t)f->n_layers * capacity, cache_row);
   c->values = ml_arena_take(a, (uint64_t)f->n_layers * capacity, cache_row);
   c->cos_t = ml_arena_take(a, capacity * (uint64_t)(f->head_dim / 2), sizeof(float));
   c->sin_t = ml_arena_take(a, capacity * (uint64_t)(f->head_dim / 2), sizeof(float));
-  c->x = ml_arena_take(a, dim, sizeof(float));
-  c->normed = ml_arena_take(a, dim, sizeof(float));
-  c->q = ml_arena_take(a, dim, sizeof(float));
-  c->heads = ml_arena_take(a, dim, sizeof(float));
-  c->scores = ml_arena_take(a, (uint64_t)f->n_heads * capacity, sizeof(float));
-  c->gate = ml_arena_take(a, hidden, sizeof(float));
-  c->up = ml_arena_take(a, hidden, sizeof(float));
-  c->act.q = ml_arena_take(a, widest, 1);
-  c->act.d = ml_arena_take(a, widest / ML_QK, sizeof(float));
+  c->x = ml_arena_take(a, batch * dim, sizeof(float));
+  c->normed = ml_arena_take(a, batch * dim, sizeof(float));
+  c->q = ml_arena_take(a, batch * dim, sizeof(float));
+  c->k = ml_arena_take(a, batch * kv_dim, sizeof(float));
+  c->v = ml_arena_take(a, batch * kv_dim, sizeof(float));
+  c->heads = ml_arena_take(a, batch * dim, sizeof(float));
+  c->scores = ml_arena_take(a, threads * ML_ATTENTION_COLUMNS * (uint64_t)(f->n_heads / f->n_kv_heads) * capacity, sizeof(float));
+  c->gate = ml_arena_take(a, batch * hidden, sizeof(float));
+  c->up = ml_arena_take(a, batch * hidden, sizeof(float));
+  c->act.q = ml_arena_take(a, batch * widest, 1);
+  c->act.d = ml_arena_take(a, batch * widest / ML_QK, sizeof(float));
+  c->act.sums = ml_arena_take(a, batch * widest / ML_QK, sizeof(int32_t));
   c->logits = ml_arena_take(a, (uint64_t)f->vocab, sizeof(float));
   c->sampler = ml_arena_take(a, ml_sampler_bytes(f->vocab), 1);
 }
@@ -54,11 +63,12 @@ ml_status mli_context_create(const ml_model *model, int32_t context, int32_t thr
   }
   c->model = model;
   c->capacity = context > 0 ? context : f->max_seq < DEFAULT_CONTEXT ? f->max_seq : DEFAULT_CONTEXT;
-  lay_out(c);
-  ml_status status = ml_arena_allocate(&c->arena, "the KV cache and buffers", err);
+  c->batch = c->capacity < BATCH ? c->capacity : BATCH;
+  int available = ml_threads_available();
+  ml_status status = ml_threads_create(threads > 0 ? threads : available < MAX_THREADS ? available : MAX_THREADS, &c->threads, err);
   if (status == ML_OK) {
-    int available = ml_threads_available();
-    status = ml_threads_create(threads > 0 ? threads : available < MAX_THREADS ? available : MAX_THREADS, &c->threads, err);
+    lay_out(c);
+    status = ml_arena_allocate(&c->arena, "the KV cache and buffers", err);
   }
   if (status != ML_OK) {
     mli_context_free(c);
@@ -102,55 +112,165 @@ const int32_t *mli_context_tokens(const ml_context *context) {
   return context->tokens;
 }
 
-static void quantize(ml_context *c, const float *x, int n) {
-  c->act.n = n;
-  ml_op_quantize(&c->act, x, n);
+/* What the steps of a layer need beside the context. */
+typedef struct {
+  ml_context *c;
+  const float *norm;    /* dim */
+  float *keys, *values; /* of the layer */
+} step;
+
+/* c->act for the vector x at this place of the batch. */
+static void quantize(ml_context *c, const float *x, int n, size_t column) {
+  size_t first = column * (size_t)n;
+  ml_qact out = {c->act.q + first, c->act.d + first / ML_QK, c->act.sums + first / ML_QK, n};
+  ml_op_quantize(&out, x + first, n);
 }
 
-/* x += attention(rmsnorm(x)) */
-static void attention_block(ml_context *c, const ml_layer *layer, size_t index) {
-  const ml_model_info *f = &c->model->info;
-  size_t kv_dim = (size_t)f->kv_dim, pos = (size_t)c->position, half = (size_t)f->head_dim / 2;
-  float *keys = c->keys + index * (size_t)c->capacity * kv_dim;
-  float *values = c->values + index * (size_t)c->capacity * kv_dim;
-  float *k = keys + pos * kv_dim, *v = values + pos * kv_dim;
+static void normalize(ml_context *c, const float *norm, size_t column) {
+  int dim = c->model->info.dim;
+  float *x = c->x + column * (size_t)dim, *normed = c->normed + column * (size_t)dim;
+  ml_op_rmsnorm(normed, x, norm, dim, c->model->info.norm_eps);
+  quantize(c, c->normed, dim, column);
+}
 
-  ml_op_rmsnorm(c->normed, c->x, layer->attn_norm, f->dim, f->norm_eps);
-  quantize(c, c->normed, f->dim);
-  ml_matvec qkv[ML_MATVEC_GROUP] = {{c->q, &layer->wq}, {k, &layer->wk}, {v, &layer->wv}};
-  ml_op_matvec(c->threads, qkv, 3, &c->act);
-  ml_op_rope(c->q, k, c->cos_t + pos * half, c->sin_t + pos * half, f->head_dim, f->n_heads, f->n_kv_heads);
+static void normalize_columns(void *arg, int begin, int end, int thread) {
+  const step *s = arg;
+  (void)thread;
+  for (int i = begin; i < end; i++) {
+    normalize(s->c, s->norm, (size_t)i);
+  }
+}
+
+/* x += normed, which is what a matrix has put there; then normalized for the next. */
+static void add_columns(void *arg, int begin, int end, int thread) {
+  const step *s = arg;
+  (void)thread;
+  for (int i = begin; i < end; i++) {
+    size_t dim = (size_t)s->c->model->info.dim, at = (size_t)i * dim;
+    ml_op_add(s->c->x + at, s->c->normed + at, (int)dim);
+    normalize(s->c, s->norm, (size_t)i);
+  }
+}
+
+/* Turns queries and keys and puts keys and values into the cache. */
+static void remember_columns(void *arg, int begin, int end, int thread) {
+  const step *s = arg;
+  ml_context *c = s->c;
+  const ml_model_info *f = &c->model->info;
+  size_t kv_dim = (size_t)f->kv_dim, head_dim = (size_t)f->head_dim;
+  (void)thread;
+  for (int i = begin; i < end; i++) {
+    size_t pos = (size_t)(c->position + i);
+    float *k = c->k + (size_t)i * kv_dim, *v = c->v + (size_t)i * kv_dim;
+    ml_op_rope(c->q + (size_t)i * (size_t)f->dim, k, c->cos_t + pos * head_dim / 2, c->sin_t + pos * head_dim / 2, f->head_dim, f->n_heads,
+               f->n_kv_heads);
+    for (size_t h = 0; h < (size_t)f->n_kv_heads; h++) {
+      size_t row = (h * (size_t)c->capacity + pos) * head_dim;
+      memcpy(s->keys + row, k + h * head_dim, head_dim * sizeof *k);
+      memcpy(s->values + row, v + h * head_dim, head_dim * sizeof *v);
+    }
+  }
+}
+
+static void quantize_heads_columns(void *arg, int begin, int end, int thread) {
+  const step *s = arg;
+  (void)thread;
+  for (int i = begin; i < end; i++) {
+    quantize(s->c, s->c->heads, s->c->model->info.dim, (size_t)i);
+  }
+}
+
+static void gate_columns(void *arg, int begin, int end, int thread) {
+  const step *s = arg;
+  int hidden = s->c->model->info.hidden_dim;
+  (void)thread;
+  for (int i = begin; i < end; i++) {
+    size_t at = (size_t)i * (size_t)hidden;
+    ml_op_silu_mul(s->c->gate + at, s->c->up + at, hidden);
+    quantize(s->c, s->c->gate, hidden, (size_t)i);
+  }
+}
+
+static void for_columns(ml_task *task, step *s, int columns) {
+  ml_threads_run(s->c->threads, task, s, columns, CHUNK_COLUMNS);
+}
+
+static void multiply(ml_context *c, const ml_product *group, int n, int input, int columns) {
+  c->act.n = input;
+  ml_op_matmul(c->threads, group, n, &c->act, columns);
+}
+
+/* One layer for `columns` positions, which follow those that the context holds; c->act is x normalized for it, and afterwards x normalized with
+ * next_norm. Where only the outcome of the last position is asked for, the first column alone has it afterwards. */
+static void forward_layer(ml_context *c, int index, const float *next_norm, int columns, int only_last) {
+  const ml_model_info *f = &c->model->info;
+  const ml_layer *layer = &c->model->layers[index];
+  size_t cached = (size_t)index * (size_t)c->capacity * (size_t)f->kv_dim, dim = (size_t)f->dim;
+  step s = {.c = c, .norm = layer->ffn_norm, .keys = c->keys + cached, .values = c->values + cached};
+  int before = c->position;
+
+  multiply(c, (ml_product[]){{c->q, &layer->wq}, {c->k, &layer->wk}, {c->v, &layer->wv}}, 3, f->dim, columns);
+  for_columns(remember_columns, &s, columns);
+  if (only_last && columns > 1) {
+    memmove(c->x, c->x + (size_t)(columns - 1) * dim, dim * sizeof *c->x);
+    memmove(c->q, c->q + (size_t)(columns - 1) * dim, dim * sizeof *c->q);
+    before += columns - 1;
+    columns = 1;
+  }
   ml_attention attention = {.q = c->q,
-                            .keys = keys,
-                            .values = values,
+                            .keys = s.keys,
+                            .values = s.values,
                             .scores = c->scores,
                             .out = c->heads,
                             .n_heads = f->n_heads,
                             .n_kv_heads = f->n_kv_heads,
                             .head_dim = f->head_dim,
-                            .positions = c->position + 1};
+                            .capacity = c->capacity,
+                            .before = before,
+                            .columns = columns};
   ml_op_attention(c->threads, &attention);
-  quantize(c, c->heads, f->dim);
-  ml_matvec out = {c->normed, &layer->wo};
-  ml_op_matvec(c->threads, &out, 1, &c->act);
-  ml_op_add(c->x, c->normed, f->dim);
+  for_columns(quantize_heads_columns, &s, columns);
+  multiply(c, &(ml_product){c->normed, &layer->wo}, 1, f->dim, columns);
+  for_columns(add_columns, &s, columns);
+  multiply(c, (ml_product[]){{c->gate, &layer->w1}, {c->up, &layer->w3}}, 2, f->dim, columns);
+  for_columns(gate_columns, &s, columns);
+  multiply(c, &(ml_product){c->normed, &layer->w2}, 1, f->hidden_dim, columns);
+  s.norm = next_norm;
+  for_columns(add_columns, &s, columns);
 }
 
-/* x += w2 (silu(w1 h) * w3 h), h = rmsnorm(x) */
-static void feed_forward_block(ml_context *c, const ml_layer *layer) {
-  const ml_model_info *f = &c->model->info;
-  ml_op_rmsnorm(c->normed, c->x, layer->ffn_norm, f->dim, f->norm_eps);
-  quantize(c, c->normed, f->dim);
-  ml_matvec gate_up[ML_MATVEC_GROUP] = {{c->gate, &layer->w1}, {c->up, &layer->w3}};
-  ml_op_matvec(c->threads, gate_up, 2, &c->act);
-  ml_op_silu_mul(c->gate, c->up, f->hidden_dim);
-  quantize(c, c->gate, f->hidden_dim);
-  ml_matvec down = {c->normed, &layer->w2};
-  ml_op_matvec(c->threads, &down, 1, &c->act);
-  ml_op_add(c->x, c->normed, f->dim);
+/* The tokens of one batch; afterwards the first row of x is the last token's. logits: columns x vocab, or NULL where those of the last token
+ * will do. */
+static void forward_batch(ml_context *c, const int32_t *tokens, int columns, float *logits) {
+  const ml_model *m = c->model;
+  size_t dim = (size_t)m->info.dim;
+  int last = m->info.n_layers - 1;
+  for (int i = 0; i < columns; i++) {
+    ml_op_dequantize_row(c->x + (size_t)i * dim, &m->tok_emb, tokens[i]);
+  }
+  for_columns(normalize_columns, &(step){.c = c, .norm = m->layers[0].attn_norm}, columns);
+  for (int l = 0; l <= last; l++) {
+    forward_layer(c, l, l < last ? m->layers[l + 1].attn_norm : m->final_norm, columns, l == last && logits == NULL);
+  }
+  if (logits != NULL) {
+    multiply(c, &(ml_product){logits, &m->wcls}, 1, m->info.dim, columns);
+    memmove(c->x, c->x + (size_t)(columns - 1) * dim, dim * sizeof *c->x);
+  }
+  memcpy(c->tokens + c->position, tokens, (size_t)columns * sizeof *tokens);
+  c->position += columns;
 }
 
-ml_status mli_context_eval(ml_context *c, const int32_t *tokens, size_t n_tokens, ml_error *err) {
+/* ML_E_NUMERIC unless all logits are finite; they are those of the token at this position. */
+static ml_status check_logits(const ml_context *c, const float *logits, int32_t position, ml_error *err) {
+  for (int i = 0; i < c->model->info.vocab; i++) {
+    if (!(logits[i] - logits[i] == 0.0f)) {
+      return ml_fail(err, ML_E_NUMERIC, "the logit of token %d at position %d is not finite", i, position);
+    }
+  }
+  return ml_succeed(err);
+}
+
+ml_status mli_context_eval(ml_context *c, const int32_t *tokens, size_t n_tokens, float *logits, ml_error *err) {
   const ml_model *m = c->model;
   if (n_tokens == 0) {
     return ml_fail(err, ML_E_ARG, "no tokens to process");
@@ -163,17 +283,20 @@ ml_status mli_context_eval(ml_context *c, const int32_t *tokens, size_t n_tokens
       return ml_fail(err, ML_E_ARG, "token id %d; this model has ids 0 to %d", tokens[i], m->info.vocab - 1);
     }
   }
+  int32_t before = c->position;
+  size_t vocab = (size_t)m->info.vocab;
   c->logits_valid = 0;
-  for (size_t i = 0; i < n_tokens; i++) {
-    ml_op_dequantize_row(c->x, &m->tok_emb, tokens[i]);
-    for (int l = 0; l < m->info.n_layers; l++) {
-      attention_block(c, &m->layers[l], (size_t)l);
-      feed_forward_block(c, &m->layers[l]);
-    }
-    c->tokens[c->position++] = tokens[i];
+  for (size_t done = 0; done < n_tokens;) {
+    size_t left = n_tokens - done, columns = left < (size_t)c->batch ? left : (size_t)c->batch;
+    forward_batch(c, tokens + done, (int)columns, logits != NULL ? logits + done * vocab : NULL);
+    done += columns;
   }
   c->evaluated = 1;
-  return ml_succeed(err);
+  ml_status status = ml_succeed(err);
+  for (size_t i = 0; i < n_tokens && logits != NULL && status == ML_OK; i++) {
+    status = check_logits(c, logits + i * vocab, before + (int32_t)i, err);
+  }
+  return status;
 }
 
 ml_status mli_context_logits(ml_context *c, const float **logits, ml_error *err) {
@@ -183,19 +306,12 @@ ml_status mli_context_logits(ml_context *c, const float **logits, ml_error *err)
     if (!c->evaluated) {
       return ml_fail(err, ML_E_ARG, "there are no logits: no token has been processed since the start or a rewind");
     }
-    ml_op_rmsnorm(c->normed, c->x, m->final_norm, m->info.dim, m->info.norm_eps);
-    quantize(c, c->normed, m->info.dim);
-    ml_matvec classify = {c->logits, &m->wcls};
-    ml_op_matvec(c->threads, &classify, 1, &c->act);
+    normalize(c, m->final_norm, 0); /* as the last layer did, but x may come from a restored state */
+    multiply(c, &(ml_product){c->logits, &m->wcls}, 1, m->info.dim, 1);
     c->logits_valid = 1;
   }
   *logits = c->logits;
-  for (int i = 0; i < m->info.vocab; i++) {
-    if (!(c->logits[i] - c->logits[i] == 0.0f)) {
-      return ml_fail(err, ML_E_NUMERIC, "the logit of token %d at position %d is not finite", i, c->position - 1);
-    }
-  }
-  return ml_succeed(err);
+  return check_logits(c, c->logits, c->position - 1, err);
 }
 
 ml_status mli_context_sample(ml_context *c, const ml_sampling *sampling, uint64_t *rng, int32_t *id, ml_error *err) {

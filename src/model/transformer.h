@@ -17,7 +17,7 @@ int32_t mli_context_position(const ml_context *context);
 int32_t mli_context_threads(const ml_context *context);
 ml_status mli_context_rewind(ml_context *context, int32_t position, ml_error *err);
 const int32_t *mli_context_tokens(const ml_context *context);
-ml_status mli_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err);
+ml_status mli_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, float *logits, ml_error *err);
 ml_status mli_context_logits(ml_context *context, const float **logits, ml_error *err);
 ml_status mli_context_sample(ml_context *context, const ml_sampling *sampling, uint64_t *rng, int32_t *id, ml_error *err);
 uint64_t mli_context_state_bytes(const ml_context *context);

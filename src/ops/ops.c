@@ -7,72 +7,133 @@
 
 #include "../config/ml_config.h"
 #include "../core/quant.h"
+#include "../kernels/prefetch.h"
 #include "../kernels/scalar/float.h"
 
 /* A product is given out in this many chunks for each thread: enough that one which is put aside holds up little, few enough that a chunk is a
  * long stream (a kernel prefetches some KB beyond its end, which is work for nothing where another thread goes on). */
 #define CHUNKS_PER_THREAD 4
-#define CHUNK_ROWS_MIN 16
+/* Kernels take up to sixteen rows at once. */
+#define CHUNK_ROWS_STEP 16
 
 typedef struct {
-  const ml_matvec *group;
+  const ml_product *group;
   int n;
   const ml_qact *x;
-} matvec_job;
+  int columns;
+} product_job;
 
-/* Rows begin <= i < end of the group's matrices laid one below the other. */
-static void matvec_rows(void *arg, int begin, int end) {
-  const matvec_job *job = arg;
-  for (int i = 0, first = 0; i < job->n && first < end; i++) {
-    const ml_qtensor *W = job->group[i].W;
-    int r0 = begin > first ? begin - first : 0;
-    int r1 = end - first < W->rows ? end - first : W->rows;
-    if (r0 < r1) {
-      if (W->type == ML_Q8_0) {
-        ml_k_matvec_q8(job->group[i].y, W, job->x, r0, r1);
-      } else {
-        ml_k_matvec_q4(job->group[i].y, W, job->x, r0, r1);
-      }
+static void product_rows(const ml_product *p, const ml_qact *x, int columns, int r0, int r1) {
+  size_t stride = (size_t)p->W->rows;
+  if (p->W->type == ML_Q8_0) {
+    if (columns == 1) {
+      ml_k_matvec_q8(p->y, p->W, x, r0, r1);
+    } else {
+      ml_k_matmul_q8(p->y, stride, p->W, x, columns, r0, r1);
     }
-    first += W->rows;
+  } else if (columns == 1) {
+    ml_k_matvec_q4(p->y, p->W, x, r0, r1);
+  } else {
+    ml_k_matmul_q4(p->y, stride, p->W, x, columns, r0, r1);
   }
 }
 
-void ml_op_matvec(ml_threads *threads, const ml_matvec *group, int n, const ml_qact *x) {
-  matvec_job job = {group, n, x};
+/* Rows begin <= i < end of the group's matrices laid one below the other. */
+static void group_rows(void *arg, int begin, int end, int thread) {
+  const product_job *job = arg;
+  (void)thread;
+  for (int i = 0, first = 0; i < job->n && first < end; i++) {
+    int rows = job->group[i].W->rows;
+    int r0 = begin > first ? begin - first : 0;
+    int r1 = end - first < rows ? end - first : rows;
+    if (r0 < r1) {
+      product_rows(&job->group[i], job->x, job->columns, r0, r1);
+    }
+    first += rows;
+  }
+}
+
+void ml_op_matmul(ml_threads *threads, const ml_product *group, int n, const ml_qact *x, int columns) {
+  product_job job = {group, n, x, columns};
   int rows = 0;
   for (int i = 0; i < n; i++) {
     rows += group[i].W->rows;
   }
   int chunk = (rows - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
-  ml_threads_run(threads, matvec_rows, &job, rows, chunk > CHUNK_ROWS_MIN ? chunk : CHUNK_ROWS_MIN);
+  chunk = (chunk + CHUNK_ROWS_STEP - 1) / CHUNK_ROWS_STEP * CHUNK_ROWS_STEP;
+  ml_threads_run(threads, group_rows, &job, rows, chunk);
 }
 
-static void attention_heads(void *arg, int begin, int end) {
-  const ml_attention *a = arg;
-  int group = a->n_heads / a->n_kv_heads;
-  size_t kv_dim = (size_t)(a->n_kv_heads * a->head_dim);
+typedef struct {
+  const ml_attention *a;
+  int heads; /* query heads of one item; they share a KV head */
+} attention_job;
+
+/* Positions whose keys, or values, stay in the first-level cache for all columns of an item. */
+#define SHARED_POSITIONS 32
+
+/* Of the positions from t on, those that share a cache and that this column sees. */
+static int shared_positions(const ml_attention *a, int column, int t) {
+  int seen = a->before + column + 1 - t;
+  return seen < SHARED_POSITIONS ? seen : SHARED_POSITIONS;
+}
+
+/* A single token finds keys and values in memory: the weights of the layers in between have pushed them out of the caches. Those of SHARED_POSITIONS
+ * from t on are fetched while the ones before them are worked on. */
+static void read_ahead(const ml_attention *a, const float *rows, int t, int positions) {
+  size_t row_bytes = (size_t)a->head_dim * sizeof *rows;
+  if (a->columns == 1 && t < positions) {
+    int end = positions - t < SHARED_POSITIONS ? positions : t + SHARED_POSITIONS;
+    ml_prefetch(rows, (size_t)t * row_bytes, (size_t)end * row_bytes);
+  }
+}
+
+/* An item is some query heads at up to ML_ATTENTION_COLUMNS positions; all positions of these heads follow one another, so that their keys stay in
+ * a cache. */
+static void attention_items(void *arg, int begin, int end, int thread) {
+  const attention_job *job = arg;
+  const ml_attention *a = job->a;
+  int group = a->n_heads / a->n_kv_heads, tiles = (a->columns - 1) / ML_ATTENTION_COLUMNS + 1;
+  size_t head_dim = (size_t)a->head_dim, capacity = (size_t)a->capacity, heads = (size_t)job->heads;
+  size_t scores_of_column = heads * capacity, column_stride = (size_t)a->n_heads * head_dim;
   float factor = 1.0f / ml_sqrtf((float)a->head_dim);
-  for (int h = begin; h < end; h++) {
-    const float *q = a->q + (size_t)h * (size_t)a->head_dim;
-    const float *keys = a->keys + (size_t)(h / group) * (size_t)a->head_dim;
-    const float *values = a->values + (size_t)(h / group) * (size_t)a->head_dim;
-    float *scores = a->scores + (size_t)h * (size_t)a->positions;
-    float *out = a->out + (size_t)h * (size_t)a->head_dim;
-    for (int t = 0; t < a->positions; t++) {
-      scores[t] = ml_k_dot_f32(q, keys + (size_t)t * kv_dim, a->head_dim) * factor;
+  float *scores = a->scores + (size_t)thread * ML_ATTENTION_COLUMNS * (size_t)group * capacity;
+  for (int i = begin; i < end; i++) {
+    int head = i / tiles * job->heads, first = i % tiles * ML_ATTENTION_COLUMNS;
+    int n = a->columns - first < ML_ATTENTION_COLUMNS ? a->columns - first : ML_ATTENTION_COLUMNS, positions = a->before + first + n;
+    const float *q = a->q + (size_t)first * column_stride + (size_t)head * head_dim;
+    float *out = a->out + (size_t)first * column_stride + (size_t)head * head_dim;
+    const float *keys = a->keys + (size_t)(head / group) * capacity * head_dim;
+    const float *values = a->values + (size_t)(head / group) * capacity * head_dim;
+    for (int t = 0; t < positions; t += SHARED_POSITIONS) {
+      read_ahead(a, keys, t + SHARED_POSITIONS, positions);
+      for (int c = 0; c < n; c++) {
+        ml_k_scores_f32(scores + (size_t)c * scores_of_column + t, capacity, q + (size_t)c * column_stride, job->heads,
+                        keys + (size_t)t * head_dim, shared_positions(a, first + c, t), a->head_dim, factor);
+      }
     }
-    ml_k_softmax(scores, a->positions);
-    memset(out, 0, (size_t)a->head_dim * sizeof *out);
-    for (int t = 0; t < a->positions; t++) {
-      ml_k_axpy_f32(out, scores[t], values + (size_t)t * kv_dim, a->head_dim);
+    read_ahead(a, values, 0, positions);
+    for (int c = 0; c < n; c++) {
+      for (size_t h = 0; h < heads; h++) {
+        ml_k_softmax(scores + (size_t)c * scores_of_column + h * capacity, a->before + first + c + 1);
+      }
+      memset(out + (size_t)c * column_stride, 0, heads * head_dim * sizeof *out);
+    }
+    for (int t = 0; t < positions; t += SHARED_POSITIONS) {
+      read_ahead(a, values, t + SHARED_POSITIONS, positions);
+      for (int c = 0; c < n; c++) {
+        ml_k_mix_f32(out + (size_t)c * column_stride, scores + (size_t)c * scores_of_column + t, capacity, job->heads,
+                     values + (size_t)t * head_dim, shared_positions(a, first + c, t), a->head_dim);
+      }
     }
   }
 }
 
 void ml_op_attention(ml_threads *threads, const ml_attention *attention) {
-  ml_attention a = *attention;
-  ml_threads_run(threads, attention_heads, &a, a.n_heads, 1);
+  int group = attention->n_heads / attention->n_kv_heads, tiles = (attention->columns - 1) / ML_ATTENTION_COLUMNS + 1;
+  /* Heads that share a KV head read it once, unless threads would have nothing to do. */
+  attention_job job = {attention, attention->n_kv_heads * tiles < ml_threads_count(threads) ? 1 : group};
+  ml_threads_run(threads, attention_items, &job, attention->n_heads / job.heads * tiles, 1);
 }
 
 void ml_op_dequantize_row(float *x, const ml_qtensor *W, int row) {

@@ -6,24 +6,29 @@
 #include "../core/tensor.h"
 #include "../core/threads.h"
 
-/* y = W x for one matrix of a group. */
-typedef struct ml_matvec {
-  float *y; /* W->rows */
+/* Y = W X for one matrix of a group. */
+typedef struct ml_product {
+  float *y; /* columns x W->rows */
   const ml_qtensor *W;
-} ml_matvec;
+} ml_product;
 
 /* Up to this many matrices share one input and one pass over the threads. */
-#define ML_MATVEC_GROUP 3
+#define ML_PRODUCT_GROUP 3
 
-/* Every product of the group with x; all matrices have x->n columns. */
-void ml_op_matvec(ml_threads *threads, const ml_matvec *group, int n, const ml_qact *x);
+/* Every product of the group with the `columns` vectors that lie one behind the other in x; all matrices have x->n columns. */
+void ml_op_matmul(ml_threads *threads, const ml_product *group, int n, const ml_qact *x, int columns);
 
-/* Grouped-query attention of one position. q: n_heads x head_dim. Row t of keys and values is kv_dim floats, `positions` rows; query head h
- * sees KV head h / (n_heads / n_kv_heads). scores: n_heads x positions floats of scratch. out: n_heads x head_dim. */
+/* Positions that a thread takes at once, so that they share what they read of the cache. */
+#define ML_ATTENTION_COLUMNS 8
+
+/* Grouped-query attention of `columns` positions, of which the first sees `before` others and itself, and each that follows one more. Query
+ * head h sees KV head h / (n_heads / n_kv_heads). */
 typedef struct ml_attention {
-  const float *q, *keys, *values;
-  float *scores, *out;
-  int n_heads, n_kv_heads, head_dim, positions;
+  const float *q;             /* columns x n_heads x head_dim */
+  const float *keys, *values; /* n_kv_heads x capacity x head_dim */
+  float *scores;              /* scratch: threads x ML_ATTENTION_COLUMNS x (n_heads / n_kv_heads) x capacity */
+  float *out;                 /* columns x n_heads x head_dim */
+  int n_heads, n_kv_heads, head_dim, capacity, before, columns;
 } ml_attention;
 
 void ml_op_attention(ml_threads *threads, const ml_attention *attention);

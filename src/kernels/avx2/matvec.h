@@ -11,9 +11,7 @@
 #include "fold8.h"
 
 #define STEP 8
-#ifndef ROWS
-#define ROWS 2
-#endif
+#define STREAMS 4
 
 typedef __m256 v8;
 

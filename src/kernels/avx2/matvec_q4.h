@@ -24,22 +24,18 @@ typedef struct {
 static void prepare(activations *out, const ml_qact *x) {
   int blocks = x->n / ML_QK;
   out->d = x->d;
-  const __m256i ones = _mm256_set1_epi8(1), eight = _mm256_set1_epi16(8);
   for (int b = 0; b < blocks; b += 2) {
     __m256i first = load256(x->q + b * ML_QK);
     __m256i second = b + 1 < blocks ? load256(x->q + (b + 1) * ML_QK) : _mm256_setzero_si256();
     _mm256_store_si256((__m256i *)(void *)(out->q + b * ML_QK), _mm256_permute2x128_si256(first, second, 0x20));
     _mm256_store_si256((__m256i *)(void *)(out->q + (b + 1) * ML_QK), _mm256_permute2x128_si256(first, second, 0x31));
-    __m256i sums = _mm256_hadd_epi32(_mm256_madd_epi16(_mm256_maddubs_epi16(ones, first), eight),
-                                     _mm256_madd_epi16(_mm256_maddubs_epi16(ones, second), eight));
-    sums = _mm256_hadd_epi32(sums, sums); /* first second . . | first second . . */
-    __m128i both = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    _mm_storel_epi64((__m128i *)(void *)(out->eight_sums + b), both);
   }
   /* The last group of eight reads beyond the end: zeros there make its missing blocks 0. */
-  int end = (blocks + 1) / 2 * 2;
-  memset(out->q + end * ML_QK, 0, 8 * ML_QK);
-  memset(out->eight_sums + end, 0, 8 * sizeof(int32_t));
+  memset(out->q + (blocks + 1) / 2 * 2 * ML_QK, 0, 8 * ML_QK);
+  for (int b = 0; b < blocks; b++) {
+    out->eight_sums[b] = 8 * x->sums[b];
+  }
+  memset(out->eight_sums + blocks, 0, 8 * sizeof(int32_t));
 }
 
 /* The sums of eight blocks in order, from partial sums of blocks 0 1, 2 3, 4 5, 6 7. */

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "../inline.h"
+#include "../sse2/add_up4.h"
 #include "avx2.h"
 
 /* The largest bit pattern of 32 floats without their signs; it is not negative, so signed comparison will do. */
@@ -25,13 +26,15 @@ ML_INLINE __m256i round8(const float *p, __m256 inverse) {
   return _mm256_cvttps_epi32(_mm256_add_ps(_mm256_mul_ps(x, inverse), half));
 }
 
-ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE int32_t quantize_block(int8_t *q, const float *x, float inverse) {
   /* Packing works within halves: fours 0 2 4 6 | 1 3 5 7 of the block come out, and one permutation restores the order. */
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   __m256 factor = _mm256_set1_ps(inverse);
   __m256i low = _mm256_packs_epi32(round8(x, factor), round8(x + 8, factor));
   __m256i high = _mm256_packs_epi32(round8(x + 16, factor), round8(x + 24, factor));
   _mm256_storeu_si256((__m256i *)(void *)q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
+  __m256i sums = _mm256_add_epi16(low, high);
+  return add_up_int16(_mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1)));
 }
 
 #include "../vector/quantize_q8.h"

@@ -5,7 +5,12 @@
 
 #include "../inline.h"
 #include "../exp_constants.h"
+#include "../sse2/fold4.h"
 #include "fold8.h"
+
+#define MIX_REGISTERS 4
+
+typedef __m128 v4;
 
 typedef struct {
   __m256 v[2];
@@ -59,6 +64,11 @@ ML_INLINE __m256 exp_join(__m256 x, __m256 p, __m256 t) {
 
 ML_INLINE v16 v16_exp_join(v16 x, v16 p, v16 t) {
   return (v16){{exp_join(x.v[0], p.v[0], t.v[0]), exp_join(x.v[1], p.v[1], t.v[1])}};
+}
+
+ML_INLINE v4 v16_quarter(v16 a) {
+  __m256 half = _mm256_add_ps(a.v[0], a.v[1]);
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
 ML_INLINE float v16_fold(v16 a) {

@@ -53,7 +53,6 @@ static void prepare(activations *out, const ml_qact *x) {
   int blocks = x->n / ML_QK;
   /* Of two registers with two blocks each: the low halves of all four, and the high halves. */
   const __m512i low = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), high = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
-  const __m512i eight = _mm512_set1_epi8(8);
   out->d = x->d;
   for (int b = 0; b < blocks; b += 8) {
     int8_t *q = out->q + b * ML_QK;
@@ -63,8 +62,9 @@ static void prepare(activations *out, const ml_qact *x) {
       _mm512_store_si512(q + i * ML_QK, _mm512_permutex2var_epi64(first, low, second));
       _mm512_store_si512(q + i * ML_QK + 64, _mm512_permutex2var_epi64(first, high, second));
     }
-    __m256i sums = in_order(four_dots(eight, eight, q), four_dots(eight, eight, q + 128));
-    _mm256_store_si256((__m256i *)(void *)(out->eight_sums + b), sums);
+    for (int i = 0; i < 8; i++) {
+      out->eight_sums[b + i] = b + i < blocks ? 8 * x->sums[b + i] : 0;
+    }
   }
 }
 

@@ -8,7 +8,11 @@
 #include "../inline.h"
 #include "../avx2/fold8.h"
 #include "../exp_constants.h"
+#include "../sse2/fold4.h"
 
+#define MIX_REGISTERS 4
+
+typedef __m128 v4;
 typedef __m512 v16;
 
 /* Ones in the first n of sixteen lanes, 0 <= n <= 16. */
@@ -61,6 +65,11 @@ ML_INLINE v16 v16_exp_join(v16 x, v16 p, v16 t) {
 
 ML_INLINE __m256 upper_half(__m512 a) {
   return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a), 1));
+}
+
+ML_INLINE v4 v16_quarter(v16 a) {
+  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), upper_half(a));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
 ML_INLINE float v16_fold(v16 a) {

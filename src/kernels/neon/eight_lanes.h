@@ -7,10 +7,10 @@
 
 /* ARMv7 has sixteen registers: two rows, or eight blocks whose loads the compiler takes together, go through the stack. */
 #ifdef __aarch64__
-#define ROWS 2
+#define STREAMS 2
 #define FOUR_BLOCKS_ARE_DONE() (void)0
 #else
-#define ROWS 1
+#define STREAMS 1
 #define FOUR_BLOCKS_ARE_DONE() __asm__ volatile("" : : : "memory")
 #endif
 

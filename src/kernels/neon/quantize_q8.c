@@ -23,11 +23,17 @@ ML_INLINE int16x4_t round4(const float *p, float32x4_t inverse) {
   return vmovn_s32(vcvtq_s32_f32(vaddq_f32(vmulq_f32(x, inverse), half)));
 }
 
-ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE int32_t quantize_block(int8_t *q, const float *x, float inverse) {
   float32x4_t factor = vdupq_n_f32(inverse);
+  int16x8_t sums = vdupq_n_s16(0);
   for (int i = 0; i < ML_QK; i += 8) {
-    vst1_s8(q + i, vmovn_s16(vcombine_s16(round4(x + i, factor), round4(x + i + 4, factor))));
+    int16x8_t rounded = vcombine_s16(round4(x + i, factor), round4(x + i + 4, factor));
+    sums = vaddq_s16(sums, rounded);
+    vst1_s8(q + i, vmovn_s16(rounded));
   }
+  int32x4_t pairs = vpaddlq_s16(sums);
+  int32x2_t half = vadd_s32(vget_low_s32(pairs), vget_high_s32(pairs));
+  return vget_lane_s32(vpadd_s32(half, half), 0);
 }
 
 #include "../vector/quantize_q8.h"

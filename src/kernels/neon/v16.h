@@ -87,6 +87,12 @@ ML_INLINE float v4_fold(v4 v) {
   return vget_lane_f32(vpadd_f32(half, half), 0);
 }
 
+ML_INLINE void v4_fold4(float *y, v4 a, v4 b, v4 c, v4 d, float factor) {
+  float32x2_t ab = vpadd_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)), vadd_f32(vget_low_f32(b), vget_high_f32(b)));
+  float32x2_t cd = vpadd_f32(vadd_f32(vget_low_f32(c), vget_high_f32(c)), vadd_f32(vget_low_f32(d), vget_high_f32(d)));
+  vst1q_f32(y, vmulq_n_f32(vcombine_f32(ab, cd), factor));
+}
+
 ML_INLINE float v4_highest(v4 v) {
   float32x2_t half = vmax_f32(vget_low_f32(v), vget_high_f32(v));
   return vget_lane_f32(vpmax_f32(half, half), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the neon_dotprod folder implements: the two kernels that SDOT makes faster. */
+ * What the neon_dotprod folder implements: the kernels that SDOT makes faster. */
 #ifndef ML_KERNELS_NEON_DOTPROD_H
 #define ML_KERNELS_NEON_DOTPROD_H
 
@@ -13,5 +13,7 @@ ML_DECLARE_KERNELS(neon_dotprod)
 
 #define ML_HAS_MATVEC_Q8_NEON_DOTPROD
 #define ML_HAS_MATVEC_Q4_NEON_DOTPROD
+#define ML_HAS_MATMUL_Q8_NEON_DOTPROD
+#define ML_HAS_MATMUL_Q4_NEON_DOTPROD
 
 #endif

@@ -4,6 +4,7 @@
 #define ML_KERNELS_SSE2_ADD_UP4_H
 
 #include <emmintrin.h>
+#include <stdint.h>
 
 #include "../inline.h"
 
@@ -18,6 +19,12 @@ ML_INLINE i4 add_up4(i4 a, i4 b, i4 c, i4 d) {
   __m128i ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b)); /* a b a b */
   __m128i cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
   return _mm_add_epi32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd));
+}
+
+ML_INLINE int32_t add_up_int16(__m128i a) {
+  a = _mm_madd_epi16(a, _mm_set1_epi16(1));
+  a = _mm_add_epi32(a, _mm_shuffle_epi32(a, _MM_SHUFFLE(1, 0, 3, 2)));
+  return _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32(a, _MM_SHUFFLE(2, 3, 0, 1))));
 }
 
 #endif

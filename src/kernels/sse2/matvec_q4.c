@@ -19,22 +19,15 @@ typedef struct {
 static void prepare(activations *out, const ml_qact *x) {
   int blocks = x->n / ML_QK;
   out->d = x->d;
-  const __m128i ones = _mm_set1_epi16(1);
   for (int b = 0; b < blocks; b++) {
     __m128i low = load128(x->q + b * ML_QK), high = load128(x->q + b * ML_QK + 16);
-    /* Bytes of even and odd elements as int16. */
-    __m128i low_even = _mm_srai_epi16(_mm_slli_epi16(low, 8), 8), low_odd = _mm_srai_epi16(low, 8);
-    __m128i high_even = _mm_srai_epi16(_mm_slli_epi16(high, 8), 8), high_odd = _mm_srai_epi16(high, 8);
+    /* Times 256 by a shift or a mask; the others are extended. */
     __m128i *q = (__m128i *)(void *)(out->q + b * ML_QK);
-    _mm_store_si128(q, _mm_slli_epi16(low_even, 8));
-    _mm_store_si128(q + 1, _mm_slli_epi16(high_even, 4));
-    _mm_store_si128(q + 2, low_odd);
-    _mm_store_si128(q + 3, _mm_slli_epi16(high_odd, 8));
-    __m128i sum = _mm_add_epi16(_mm_add_epi16(low_even, low_odd), _mm_add_epi16(high_even, high_odd));
-    sum = _mm_madd_epi16(sum, ones);
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, _MM_SHUFFLE(1, 0, 3, 2)));
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, _MM_SHUFFLE(2, 3, 0, 1)));
-    out->offset[b] = _mm_cvtsi128_si32(sum) * 2048;
+    _mm_store_si128(q, _mm_slli_epi16(low, 8));
+    _mm_store_si128(q + 1, _mm_srai_epi16(_mm_slli_epi16(high, 8), 4));
+    _mm_store_si128(q + 2, _mm_srai_epi16(low, 8));
+    _mm_store_si128(q + 3, _mm_and_si128(high, _mm_set1_epi16(-256)));
+    out->offset[b] = x->sums[b] * 2048;
   }
   /* The last group of four reads beyond the end. */
   _mm_storeu_si128((__m128i *)(void *)(out->offset + blocks), _mm_setzero_si128());

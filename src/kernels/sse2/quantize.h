@@ -6,6 +6,7 @@
 
 #include "../inline.h"
 #include "../kernels.h"
+#include "add_up4.h"
 
 /* The largest bit pattern of 32 floats without their signs; it is not negative, so signed comparison will do. */
 ML_INLINE uint32_t highest_bits(const float *x) {
@@ -26,13 +27,16 @@ ML_INLINE __m128i round4(const float *p, __m128 inverse) {
   return _mm_cvttps_epi32(_mm_add_ps(_mm_mul_ps(x, inverse), half));
 }
 
-ML_INLINE void quantize_block(int8_t *q, const float *x, float inverse) {
+ML_INLINE int32_t quantize_block(int8_t *q, const float *x, float inverse) {
   __m128 factor = _mm_set1_ps(inverse);
+  __m128i sums = _mm_setzero_si128();
   for (int i = 0; i < ML_QK; i += 16) {
     __m128i low = _mm_packs_epi32(round4(x + i, factor), round4(x + i + 4, factor));
     __m128i high = _mm_packs_epi32(round4(x + i + 8, factor), round4(x + i + 12, factor));
+    sums = _mm_add_epi16(sums, _mm_add_epi16(low, high));
     _mm_storeu_si128((__m128i *)(void *)(q + i), _mm_packs_epi16(low, high));
   }
+  return add_up_int16(sums);
 }
 
 #include "../vector/quantize_q8.h"

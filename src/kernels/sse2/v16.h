@@ -7,6 +7,7 @@
 
 #include "../exp_constants.h"
 #include "../inline.h"
+#include "fold4.h"
 
 typedef __m128 v4;
 

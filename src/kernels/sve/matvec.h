@@ -5,7 +5,8 @@
  *
  * The including file has defined activations, whose d are the scales, BLOCK_BYTES (vector/matvec_rows.h), and
  *   void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n)
- *                      the integer sums of blocks b to b + n - 1 of the row w in order, 0 < n <= 8, the rest 0 */
+ *                      the integer sums of blocks b to b + n - 1 of the row w in order, 0 < n <= 8, the rest 0; the last four may
+ *                      be left as they are if n <= 4 */
 #ifndef ML_KERNELS_SVE_MATVEC_H
 #define ML_KERNELS_SVE_MATVEC_H
 

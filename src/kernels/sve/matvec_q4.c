@@ -20,10 +20,9 @@ static void prepare(activations *out, const ml_qact *x) {
   int blocks = x->n / ML_QK;
   out->d = x->d;
   for (int b = 0; b < blocks; b++) {
-    int8x16_t low = vld1q_s8(x->q + b * ML_QK), high = vld1q_s8(x->q + b * ML_QK + 16);
-    vst1q_s8(out->low + b * 16, low);
-    vst1q_s8(out->high + b * 16, high);
-    out->eight_sums[b] = 8 * (vaddlvq_s8(low) + vaddlvq_s8(high));
+    vst1q_s8(out->low + b * 16, vld1q_s8(x->q + b * ML_QK));
+    vst1q_s8(out->high + b * 16, vld1q_s8(x->q + b * ML_QK + 16));
+    out->eight_sums[b] = 8 * x->sums[b];
   }
   /* The last group of eight reads beyond the end. */
   vst1q_s32(out->eight_sums + blocks, vdupq_n_s32(0));
@@ -45,7 +44,9 @@ ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations 
   switch (svcntb()) {
   case 16:
     store_lanes(sums, add_up4(VECTOR(0, 16), VECTOR(1, 16), VECTOR(2, 16), VECTOR(3, 16)), 4);
-    store_lanes(sums + 4, add_up4(VECTOR(4, 16), VECTOR(5, 16), VECTOR(6, 16), VECTOR(7, 16)), 4);
+    if (n > 4) {
+      store_lanes(sums + 4, add_up4(VECTOR(4, 16), VECTOR(5, 16), VECTOR(6, 16), VECTOR(7, 16)), 4);
+    }
     break;
   case 32: store_lanes(sums, add_up4(VECTOR(0, 32), VECTOR(1, 32), VECTOR(2, 32), VECTOR(3, 32)), 8); break;
   case 64: store_lanes(sums, add_up1(add_up2(VECTOR(0, 64), VECTOR(1, 64))), 8); break;
@@ -59,7 +60,9 @@ ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations 
   }
 #undef VECTOR
   vst1q_s32(sums, vsubq_s32(vld1q_s32(sums), vld1q_s32(x->eight_sums + b)));
-  vst1q_s32(sums + 4, vsubq_s32(vld1q_s32(sums + 4), vld1q_s32(x->eight_sums + b + 4)));
+  if (n > 4) {
+    vst1q_s32(sums + 4, vsubq_s32(vld1q_s32(sums + 4), vld1q_s32(x->eight_sums + b + 4)));
+  }
 }
 
 #include "matvec.h"

@@ -22,7 +22,9 @@ ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations 
   case 16: /* half a block: both halves add to the same four lanes */
 #define BLOCK(i) dot(existing(32 * (i) + 16, n, BLOCK_BYTES, 16), VECTOR(2 * (i), 16), w + 32 * (i) + 16, q + 32 * (i) + 16)
     store_lanes(sums, add_up4(BLOCK(0), BLOCK(1), BLOCK(2), BLOCK(3)), 4);
-    store_lanes(sums + 4, add_up4(BLOCK(4), BLOCK(5), BLOCK(6), BLOCK(7)), 4);
+    if (n > 4) {
+      store_lanes(sums + 4, add_up4(BLOCK(4), BLOCK(5), BLOCK(6), BLOCK(7)), 4);
+    }
 #undef BLOCK
     return;
   case 32:

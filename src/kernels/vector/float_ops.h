@@ -8,10 +8,15 @@
  *   v16_max        of two operands; either one if they are equal or one is NaN
  *   v16_exp_join   the lanes' bits(p) + (bits(t) << 23); then 0 where x < ML_EXP_MIN, infinity where x > ML_EXP_MAX, x where x is NaN
  *   v16_fold       the sum of all lanes, folded in halves
+ *   v4 v16_quarter(v16)   the first two steps of that: four lanes are left
+ *   v4_fold4(float *y, v4, v4, v4, v4, float factor)   the last two steps for four sums: y[i] = sum i * factor
+ *   MIX_REGISTERS  so many v16 may be held through a loop beside two others
  *   v16_highest    the largest lane
  * Every one rounds each operation separately. */
 #ifndef ML_KERNELS_VECTOR_FLOAT_OPS_H
 #define ML_KERNELS_VECTOR_FLOAT_OPS_H
+
+#include <stddef.h>
 
 #include "../inline.h"
 #include "../exp_constants.h"
@@ -31,7 +36,8 @@ ML_INLINE v16 v16_exp(v16 x) {
   return v16_exp_join(x, p, t);
 }
 
-ML_INLINE float vector_dot(const float *a, const float *b, int n) {
+/* The sixteen lanes of a dot product. */
+ML_INLINE v16 vector_dot_lanes(const float *a, const float *b, int n) {
   v16 sum = v16_set1(0.0f);
   int i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -40,7 +46,11 @@ ML_INLINE float vector_dot(const float *a, const float *b, int n) {
   if (i < n) {
     sum = v16_add(sum, v16_mul(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)));
   }
-  return v16_fold(sum);
+  return sum;
+}
+
+ML_INLINE float vector_dot(const float *a, const float *b, int n) {
+  return v16_fold(vector_dot_lanes(a, b, n));
 }
 
 ML_INLINE void vector_axpy(float *y, float a, const float *x, int n) {
@@ -51,6 +61,69 @@ ML_INLINE void vector_axpy(float *y, float a, const float *x, int n) {
   }
   if (i < n) {
     v16_store_n(y + i, v16_add(v16_load_n(y + i, n - i), v16_mul(factor, v16_load_n(x + i, n - i))), n - i);
+  }
+}
+
+/* Four keys at a time, so that they share the last steps of the fold. */
+ML_INLINE void vector_scores(float *y, size_t stride, const float *q, int queries, const float *k, int positions, int n, float factor) {
+  size_t length = (size_t)n;
+  int t = 0;
+  for (; t + 4 <= positions; t += 4) {
+    for (int i = 0; i < queries; i++) {
+      const float *x = q + (size_t)i * length, *key = k + (size_t)t * length;
+      v4 a = v16_quarter(vector_dot_lanes(x, key, n)), b = v16_quarter(vector_dot_lanes(x, key + length, n));
+      v4 c = v16_quarter(vector_dot_lanes(x, key + 2 * length, n)), d = v16_quarter(vector_dot_lanes(x, key + 3 * length, n));
+      v4_fold4(y + (size_t)i * stride + (size_t)t, a, b, c, d, factor);
+    }
+  }
+  for (; t < positions; t++) {
+    for (int i = 0; i < queries; i++) {
+      y[(size_t)i * stride + (size_t)t] = vector_dot(q + (size_t)i * length, k + (size_t)t * length, n) * factor;
+    }
+  }
+}
+
+/* y + the first of its lanes `width` v16 wide, held in registers over all values. */
+ML_INLINE void vector_mix_lanes(float *y, const float *p, const float *v, int positions, int n, int width) {
+  v16 sum[MIX_REGISTERS];
+  ML_UNROLL for (int j = 0; j < width; j++) {
+    sum[j] = v16_load(y + 16 * j);
+  }
+  for (int t = 0; t < positions; t++, v += n) {
+    v16 factor = v16_set1(p[t]);
+    ML_UNROLL for (int j = 0; j < width; j++) {
+      sum[j] = v16_add(sum[j], v16_mul(factor, v16_load(v + 16 * j)));
+    }
+  }
+  ML_UNROLL for (int j = 0; j < width; j++) {
+    v16_store(y + 16 * j, sum[j]);
+  }
+}
+
+ML_INLINE void vector_mix(float *y, const float *p, size_t stride, int queries, const float *v, int positions, int n) {
+  /* So many values stay in the first-level cache until all queries have used them. */
+  enum { SHARED = 32 };
+  for (int t = 0; t < positions; t += SHARED) {
+    int shared = positions - t < SHARED ? positions - t : SHARED;
+    const float *values = v + (size_t)t * (size_t)n;
+    for (int i = 0; i < queries; i++) {
+      float *out = y + (size_t)i * (size_t)n;
+      const float *weights = p + (size_t)i * stride + (size_t)t;
+      int j = 0;
+      for (; j + 16 * MIX_REGISTERS <= n; j += 16 * MIX_REGISTERS) {
+        vector_mix_lanes(out + j, weights, values + j, shared, n, MIX_REGISTERS);
+      }
+      for (; j + 16 <= n; j += 16) {
+        vector_mix_lanes(out + j, weights, values + j, shared, n, 1);
+      }
+      if (j < n) {
+        v16 sum = v16_load_n(out + j, n - j);
+        for (int s = 0; s < shared; s++) {
+          sum = v16_add(sum, v16_mul(v16_set1(weights[s]), v16_load_n(values + (size_t)s * (size_t)n + j, n - j)));
+        }
+        v16_store_n(out + j, sum, n - j);
+      }
+    }
   }
 }
 

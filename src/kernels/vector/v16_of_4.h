@@ -5,11 +5,15 @@
  *   v4_load, v4_store, v4_set1, v4_add, v4_sub, v4_mul, v4_div, v4_max, v4_neg, v4_exp_join   as those of v16
  *   v4 v4_load_n(const float *, int n)       the first n, the rest +0; n may be below 0 or above 4
  *   v4_store_n(float *, v4, int n)           only the first n; n may be below 0 or above 4
- *   v4_fold, v4_highest                      (0 + 2) + (1 + 3), the last two steps of every fold; the largest lane */
+ *   v4_fold, v4_highest                      (0 + 2) + (1 + 3), the last two steps of every fold; the largest lane
+ *   v4_fold4                                 as in float_ops.h */
 #ifndef ML_KERNELS_VECTOR_V16_OF_4_H
 #define ML_KERNELS_VECTOR_V16_OF_4_H
 
 #include "../inline.h"
+
+/* Of sixteen registers, eight. */
+#define MIX_REGISTERS 2
 
 typedef struct {
   v4 v[4];
@@ -62,8 +66,12 @@ ML_INLINE v16 v16_exp_join(v16 x, v16 p, v16 t) {
                 v4_exp_join(x.v[3], p.v[3], t.v[3])}};
 }
 
+ML_INLINE v4 v16_quarter(v16 a) {
+  return v4_add(v4_add(a.v[0], a.v[2]), v4_add(a.v[1], a.v[3]));
+}
+
 ML_INLINE float v16_fold(v16 a) {
-  return v4_fold(v4_add(v4_add(a.v[0], a.v[2]), v4_add(a.v[1], a.v[3])));
+  return v4_fold(v16_quarter(a));
 }
 
 ML_INLINE float v16_highest(v16 a) {
