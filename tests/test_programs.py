@@ -12,7 +12,7 @@ from typing import Callable
 
 import pytest
 
-from conftest import HOST, TOP, chain, runs_here
+from conftest import TOP
 
 PROGRAMS = sorted(p.stem for p in (TOP / "tests").glob("test_*.c"))
 SANITIZERS = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -46,19 +46,6 @@ def test_threads_under_sanitizer(build: Callable[..., Path], random_model: Calla
         [folder / "ml_run", model, "--tokens", ",".join(map(str, range(60))), "-n", "4", "-t", "4"], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0 and "ThreadSanitizer" not in run.stderr, run.stderr
-
-
-@pytest.mark.skipif(HOST != "x86_64" or not runs_here("avx512vnni"), reason="this CPU has no AVX-512 VNNI")
-def test_avxvnni_in_the_other_encoding(tmp_path: Path) -> None:
-    """Few CPUs have AVX-VNNI, but its vpdpbusd is AVX-512's in another encoding: with that one its kernels run here."""
-    flags = "-O2 -std=c11 -D_GNU_SOURCE -DML_ISA_AVXVNNI -march=x86-64 -mavx2 -mavx512f -mavx512bw -mavx512vl -mavx512vnni -ffp-contract=off"
-    replaced = ["-D__AVXVNNI__", "-D_mm256_dpbusd_avx_epi32=_mm256_dpbusd_epi32"]
-    main = tmp_path / "main.c"
-    main.write_text("int test_main(int argc, char **argv);\nint main(int argc, char **argv) {\n  return test_main(argc, argv);\n}\n")
-    kernels = [path for isa in chain("avxvnni") for path in (TOP / "src/kernels" / isa).glob("*.c") if path.name != "peak.c"]
-    program = tmp_path / "test_kernels"
-    subprocess.run(["gcc", *flags.split(), *replaced, "-o", program, TOP / "tests/test_kernels.c", main, *kernels, "-lm"], check=True)
-    run_program(program)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
