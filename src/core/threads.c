@@ -136,7 +136,7 @@ void ml_threads_run(ml_threads *t, ml_task *task, void *arg, int n, int chunk) {
       continue;
     }
     native_mutex_lock(&t->mutex);
-    atomic_store(&t->caller_sleeps, 1);
+    (void)atomic_exchange(&t->caller_sleeps, 1); /* emulators let a plain store pass the load behind it */
     while (atomic_load(&t->done) < t->chunks) {
       native_cond_wait(&t->finished, &t->mutex);
     }
