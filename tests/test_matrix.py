@@ -39,7 +39,7 @@ PRODUCTS, FLOATS = "matvec_q8 matvec_q4 matmul_q8 matmul_q4", "rmsnorm softmax r
 BINDINGS = {
     "x86_64 scalar": {"scalar": "all"},
     "x86_64 sse2": {"sse2": "all"},
-    "x86_64 sse41": {"sse41": "matvec_q8 matvec_q4 matmul_q4 quantize_q8", "sse2": f"matmul_q8 {FLOATS}"},
+    "x86_64 sse41": {"sse41": f"{PRODUCTS} quantize_q8", "sse2": FLOATS},
     "x86_64 avx2": {"avx2": "all"},
     "x86_64 avxvnni": {"avxvnni": PRODUCTS, "avx2": f"quantize_q8 {FLOATS}"},
     "x86_64 avx512vnni": {"avx512vnni": f"{PRODUCTS} quantize_q8 {FLOATS.replace('rope ', '')}", "avx2": "rope"},

@@ -560,7 +560,7 @@ def test_elf(elf_files: list[tuple[Package, Path, Elf]]) -> None:
         assert set(elf.rpath) <= allowed, (file, elf.rpath)
         assert re.search(r"GNU_STACK .* RW  ", elf.text) and "TEXTREL" not in elf.text, file
         if library:
-            assert file.stat().st_size < 200_000, file
+            assert file.stat().st_size < 150_000, file
 
 
 def test_stripped(elf_files: list[tuple[Package, Path, Elf]]) -> None:

@@ -286,18 +286,18 @@ def test_lock_is_released(endless: Path) -> None:
         while not done.is_set():
             count += 1
 
-    with legacyml.Model(endless, context=20000, threads=1) as model:
-        ids = ffi.new("int32_t[]", [3] * 19000)
+    with legacyml.Model(endless, context=100_000, threads=1) as model:
+        ids = ffi.new("int32_t[]", [3] * 60_000)
         thread = threading.Thread(target=counting)
         thread.start()
         try:
             before, start = count, time.monotonic()
-            assert lib.ml_context_eval(model._context, ids, 19000, ffi.NULL) == 0
+            assert lib.ml_context_eval(model._context, ids, 60_000, ffi.NULL) == 0
             counted, seconds = count - before, time.monotonic() - start
         finally:
             done.set()
             thread.join()
-    assert seconds > 0.02, f"the call was too short to tell: {seconds} s"
+    assert seconds > 0.05, "the call was too short to tell"
     assert counted > 2000
 
 

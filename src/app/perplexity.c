@@ -122,7 +122,8 @@ static int score_window(session *s, scoring *w, size_t length) {
       s->stop = STOP_INTERRUPTED;
       break;
     }
-    status = session_feed_rows(s, fed, n);
+    status = session_eval_rows(s, fed, n);
+    s->turn.prompt += n;
     for (size_t i = 0; i < n && status == 0; i++) {
       if (at + i >= w->scored) {
         double value = surprise(s->rows + i * (size_t)s->info.vocab, s->info.vocab, w->ids[at + i]);

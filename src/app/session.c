@@ -117,23 +117,19 @@ void session_close(session *s) {
 
 /* -- Running the model ---------------------------------------------------------------------------------------------- */
 
-int session_feed_rows(session *s, const int32_t *ids, size_t n) {
+int session_eval_rows(session *s, const int32_t *ids, size_t n) {
   ml_error err;
-  if (ml_context_eval_logits(s->context, ids, n, s->rows, &err) != ML_OK) {
-    return report_error(&err);
-  }
-  s->turn.prompt += n;
-  return 0;
+  return ml_context_eval_logits(s->context, ids, n, s->rows, &err) == ML_OK ? 0 : report_error(&err);
 }
 
 /* With --dump-logits the logits of every id are written; the runtime is for little-endian machines: memory is what the file has. */
 static int eval(session *s, const int32_t *ids, size_t n) {
   ml_error err;
-  if (s->dump.file != NULL) {
-    ml_status status = ml_context_eval_logits(s->context, ids, n, s->rows, &err);
-    return status == ML_OK ? output_file_write(&s->dump, s->rows, n * (size_t)s->info.vocab * sizeof *s->rows) : report_error(&err);
+  if (s->dump.file == NULL) {
+    return ml_context_eval(s->context, ids, n, &err) == ML_OK ? 0 : report_error(&err);
   }
-  return ml_context_eval(s->context, ids, n, &err) == ML_OK ? 0 : report_error(&err);
+  int status = session_eval_rows(s, ids, n);
+  return status == 0 ? output_file_write(&s->dump, s->rows, n * (size_t)s->info.vocab * sizeof *s->rows) : status;
 }
 
 /* Ids that are fed at once are faster, but neither Ctrl-C nor the progress should have to wait for them. */

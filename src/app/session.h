@@ -67,7 +67,7 @@ int session_prompt(const session *s, int first, const char *text, size_t n_bytes
  * interrupted. */
 int session_feed(session *s, const int32_t *ids, size_t n);
 /* Processes at most SESSION_ROWS ids, whose logits s->rows has afterwards. */
-int session_feed_rows(session *s, const int32_t *ids, size_t n);
+int session_eval_rows(session *s, const int32_t *ids, size_t n);
 /* Processes a prompt, behind what is owed, and answers it. An interrupted prompt is taken back. */
 int session_answer(session *s, const id_list *prompt);
 

@@ -3,7 +3,10 @@
 #ifndef ML_CORE_TENSOR_H
 #define ML_CORE_TENSOR_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "quant.h"
 
 /* rows x cols weights, cols a multiple of ML_QK and at most ML_MAX_COLS. Quants and scales are separate arrays, row after row. */
 typedef struct ml_qtensor {
@@ -21,5 +24,11 @@ typedef struct ml_qact {
   int32_t *sums; /* n / ML_QK: the sum of each block's quants, for kernels that multiply with unsigned weights */
   int n;
 } ml_qact;
+
+/* Vector c of those that lie one behind the other in x. */
+static inline ml_qact ml_qact_column(const ml_qact *x, int c) {
+  size_t first = (size_t)c * (size_t)x->n, block = first / ML_QK;
+  return (ml_qact){.q = x->q + first, .d = x->d + block, .sums = x->sums + block, .n = x->n};
+}
 
 #endif

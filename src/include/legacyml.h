@@ -156,8 +156,8 @@ ML_API ml_status ml_context_rewind(ml_context *context, int32_t position, ml_err
 /* The ids that are held, as many as the position says; valid until the next eval, rewind, restore or free. */
 ML_API const int32_t *ml_context_tokens(const ml_context *context);
 
-/* Processes n_tokens ids behind what is held; many at once are several times faster than one by one. ML_E_ARG: an id outside the vocabulary, or n_tokens 0; ML_E_SHAPE: they do not
- * fit the context. On an error nothing has been processed. */
+/* Processes n_tokens ids behind what is held; many at once are several times faster than one by one. ML_E_ARG: an id outside the
+ * vocabulary, or n_tokens 0; ML_E_SHAPE: they do not fit the context. On an error nothing has been processed. */
 ML_API ml_status ml_context_eval(ml_context *context, const int32_t *tokens, size_t n_tokens, ml_error *err);
 /* The same, and the logits of every token: n_tokens x vocab floats. ML_E_NUMERIC: one is not finite; all have been processed and written. */
 ML_API ml_status ml_context_eval_logits(ml_context *context, const int32_t *tokens, size_t n_tokens, float *logits, ml_error *err);

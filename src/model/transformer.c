@@ -115,21 +115,20 @@ const int32_t *mli_context_tokens(const ml_context *context) {
 /* What the steps of a layer need beside the context. */
 typedef struct {
   ml_context *c;
-  const float *norm;    /* dim */
+  const float *norm;    /* dim, or NULL */
   float *keys, *values; /* of the layer */
 } step;
 
-/* c->act for the vector x at this place of the batch. */
-static void quantize(ml_context *c, const float *x, int n, size_t column) {
-  size_t first = column * (size_t)n;
-  ml_qact out = {c->act.q + first, c->act.d + first / ML_QK, c->act.sums + first / ML_QK, n};
-  ml_op_quantize(&out, x + first, n);
+/* Of c->act, for the vector of n at this place of the batch x. */
+static void quantize(ml_context *c, const float *x, int n, int column) {
+  ml_qact all = {c->act.q, c->act.d, c->act.sums, n}, out = ml_qact_column(&all, column);
+  ml_op_quantize(&out, x + (size_t)column * (size_t)n, n);
 }
 
-static void normalize(ml_context *c, const float *norm, size_t column) {
+static void normalize(ml_context *c, const float *norm, int column) {
   int dim = c->model->info.dim;
-  float *x = c->x + column * (size_t)dim, *normed = c->normed + column * (size_t)dim;
-  ml_op_rmsnorm(normed, x, norm, dim, c->model->info.norm_eps);
+  size_t at = (size_t)column * (size_t)dim;
+  ml_op_rmsnorm(c->normed + at, c->x + at, norm, dim, c->model->info.norm_eps);
   quantize(c, c->normed, dim, column);
 }
 
@@ -137,18 +136,20 @@ static void normalize_columns(void *arg, int begin, int end, int thread) {
   const step *s = arg;
   (void)thread;
   for (int i = begin; i < end; i++) {
-    normalize(s->c, s->norm, (size_t)i);
+    normalize(s->c, s->norm, i);
   }
 }
 
-/* x += normed, which is what a matrix has put there; then normalized for the next. */
+/* x += normed, which is what a matrix has put there; then normalized for the next, if there is one. */
 static void add_columns(void *arg, int begin, int end, int thread) {
   const step *s = arg;
   (void)thread;
   for (int i = begin; i < end; i++) {
     size_t dim = (size_t)s->c->model->info.dim, at = (size_t)i * dim;
     ml_op_add(s->c->x + at, s->c->normed + at, (int)dim);
-    normalize(s->c, s->norm, (size_t)i);
+    if (s->norm != NULL) {
+      normalize(s->c, s->norm, i);
+    }
   }
 }
 
@@ -176,7 +177,7 @@ static void quantize_heads_columns(void *arg, int begin, int end, int thread) {
   const step *s = arg;
   (void)thread;
   for (int i = begin; i < end; i++) {
-    quantize(s->c, s->c->heads, s->c->model->info.dim, (size_t)i);
+    quantize(s->c, s->c->heads, s->c->model->info.dim, i);
   }
 }
 
@@ -187,7 +188,7 @@ static void gate_columns(void *arg, int begin, int end, int thread) {
   for (int i = begin; i < end; i++) {
     size_t at = (size_t)i * (size_t)hidden;
     ml_op_silu_mul(s->c->gate + at, s->c->up + at, hidden);
-    quantize(s->c, s->c->gate, hidden, (size_t)i);
+    quantize(s->c, s->c->gate, hidden, i);
   }
 }
 
@@ -201,7 +202,7 @@ static void multiply(ml_context *c, const ml_product *group, int n, int input, i
 }
 
 /* One layer for `columns` positions, which follow those that the context holds; c->act is x normalized for it, and afterwards x normalized with
- * next_norm. Where only the outcome of the last position is asked for, the first column alone has it afterwards. */
+ * next_norm, if that is not NULL. Where only the outcome of the last position is asked for, the first column alone has it afterwards. */
 static void forward_layer(ml_context *c, int index, const float *next_norm, int columns, int only_last) {
   const ml_model_info *f = &c->model->info;
   const ml_layer *layer = &c->model->layers[index];
@@ -250,9 +251,10 @@ static void forward_batch(ml_context *c, const int32_t *tokens, int columns, flo
   }
   for_columns(normalize_columns, &(step){.c = c, .norm = m->layers[0].attn_norm}, columns);
   for (int l = 0; l <= last; l++) {
-    forward_layer(c, l, l < last ? m->layers[l + 1].attn_norm : m->final_norm, columns, l == last && logits == NULL);
+    forward_layer(c, l, l < last ? m->layers[l + 1].attn_norm : NULL, columns, l == last && logits == NULL);
   }
   if (logits != NULL) {
+    for_columns(normalize_columns, &(step){.c = c, .norm = m->final_norm}, columns);
     multiply(c, &(ml_product){logits, &m->wcls}, 1, m->info.dim, columns);
     memmove(c->x, c->x + (size_t)(columns - 1) * dim, dim * sizeof *c->x);
   }
@@ -306,7 +308,7 @@ ml_status mli_context_logits(ml_context *c, const float **logits, ml_error *err)
     if (!c->evaluated) {
       return ml_fail(err, ML_E_ARG, "there are no logits: no token has been processed since the start or a rewind");
     }
-    normalize(c, m->final_norm, 0); /* as the last layer did, but x may come from a restored state */
+    normalize(c, m->final_norm, 0);
     multiply(c, &(ml_product){c->logits, &m->wcls}, 1, m->info.dim, 1);
     c->logits_valid = 1;
   }

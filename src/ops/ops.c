@@ -11,12 +11,9 @@
 #include "../kernels/scalar/float.h"
 
 /* A product with one vector is given out in this many chunks for each thread: enough that one which is put aside holds up little, few enough that
- * a chunk is long: kernels read it in several places at once. With many vectors it is given out in panels of rows. */
-#ifndef CHUNKS_PER_THREAD
+ * a chunk is long: kernels read it in several places at once. With many vectors it is given out in two panels of the widest ISA. */
 #define CHUNKS_PER_THREAD 4
-#endif
-#define PANEL_ROWS_MAX 16
-#define PANELS_OF_A_CHUNK 2
+#define CHUNK_ROWS_OF_MANY 32
 
 typedef struct {
   const ml_product *group;
@@ -61,7 +58,7 @@ void ml_op_matmul(ml_threads *threads, const ml_product *group, int n, const ml_
   for (int i = 0; i < n; i++) {
     rows += group[i].W->rows;
   }
-  int chunk = columns > 1 ? PANELS_OF_A_CHUNK * PANEL_ROWS_MAX : (rows - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
+  int chunk = columns > 1 ? CHUNK_ROWS_OF_MANY : (rows - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
   ml_threads_run(threads, group_rows, &job, rows, chunk);
 }
 

@@ -7,28 +7,9 @@
 
 #define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 #define MATVEC ml_k_matvec_q4_avx2
+#define LOAD_BLOCK load_block_q4
 
-typedef struct {
-  panel_group nibbles[8];
-} panel_block;
-
-typedef __m256i weights, sums;
-
-ML_INLINE void pack(panel_block *out, const int8_t *w, size_t row_bytes) {
-  __m256i groups[8];
-  load_block_q4(groups, w, row_bytes);
-  for (int g = 0; g < 8; g++) {
-    store_group(&out->nibbles[g], groups[g]);
-  }
-}
-
-ML_INLINE weights load_weights(const panel_block *w, int g) {
-  return load_group(&w->nibbles[g]);
-}
-
-ML_INLINE sums sums_zero(void) {
-  return _mm256_setzero_si256();
-}
+#include "panel_bytes.h"
 
 ML_INLINE sums add_group(sums s, weights w, __m256i x) {
   s = _mm256_add_epi16(s, _mm256_maddubs_epi16(w, x));

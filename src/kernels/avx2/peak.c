@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The loops of ml_k_peak_* (vector/peak.h). Products of bytes are widened two by two; sixteen products of four bits
  * fit int16, so that this is one operation for a whole block. */
-#include <immintrin.h>
-
-#include "../inline.h"
-
-typedef __m256i ints;
-typedef __m256 floats;
+#include "peak_registers.h"
 
 #define BYTE_MADDS 32
-#define FLOAT_MADDS 8
-
-ML_INLINE ints ints_set1(int i) {
-  return _mm256_set1_epi32(i);
-}
-
-ML_INLINE int ints_any(ints a) {
-  return _mm256_cvtsi256_si32(a);
-}
 
 ML_INLINE ints step_q8(ints a, ints next, ints b, ints *sum) {
   (void)next;
@@ -31,18 +17,6 @@ ML_INLINE ints step_q4(ints a, ints next, ints b, ints *sum) {
   a = _mm256_maddubs_epi16(a, b);
   *sum = _mm256_add_epi16(*sum, a);
   return a;
-}
-
-ML_INLINE floats floats_set1(float f) {
-  return _mm256_set1_ps(f);
-}
-
-ML_INLINE float floats_any(floats a) {
-  return _mm256_cvtss_f32(a);
-}
-
-ML_INLINE floats step_f32(floats a, floats b) {
-  return _mm256_add_ps(_mm256_mul_ps(a, b), b);
 }
 
 #include "../vector/peak.h"

@@ -1,42 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The loops of ml_k_peak_* (vector/peak.h): vpdpbusd. */
-#include <immintrin.h>
-
-#include "../inline.h"
-
-typedef __m256i ints;
-typedef __m256 floats;
+#include "../avx2/peak_registers.h"
 
 #define BYTE_MADDS 32
-#define FLOAT_MADDS 8
-
-ML_INLINE ints ints_set1(int i) {
-  return _mm256_set1_epi32(i);
-}
-
-ML_INLINE int ints_any(ints a) {
-  return _mm256_cvtsi256_si32(a);
-}
 
 ML_INLINE ints step_q8(ints a, ints next, ints b, ints *sum) {
   (void)sum;
   return _mm256_dpbusd_avx_epi32(a, next, b);
 }
 
-ML_INLINE ints step_q4(ints a, ints next, ints b, ints *sum) {
-  return step_q8(a, next, b, sum);
-}
-
-ML_INLINE floats floats_set1(float f) {
-  return _mm256_set1_ps(f);
-}
-
-ML_INLINE float floats_any(floats a) {
-  return _mm256_cvtss_f32(a);
-}
-
-ML_INLINE floats step_f32(floats a, floats b) {
-  return _mm256_add_ps(_mm256_mul_ps(a, b), b);
-}
+#define step_q4 step_q8
 
 #include "../vector/peak.h"

@@ -9,13 +9,7 @@
 #include "../kernels.h"
 #include "v16.h"
 
-typedef v4 vf;
-
-#define VF_LANES 4
-#define vf_load v4_load
-#define vf_store v4_store
-#define vf_add v4_add
-#define vf_zero() v4_set1(0.0f)
+#include "../vector/vf_of_4.h"
 
 /* Four bytes of each row, a word, eight times. */
 typedef struct {

@@ -8,13 +8,7 @@
 #include "panel.h"
 #include "v16.h"
 
-typedef v4 vf;
-
-#define VF_LANES 4
-#define vf_load v4_load
-#define vf_store v4_store
-#define vf_add v4_add
-#define vf_zero() v4_set1(0.0f)
+#include "../vector/vf_of_4.h"
 
 ML_INLINE void add_terms(float *lane, __m128i s, const float *d, __m128 dx) {
   __m128 term = _mm_mul_ps(_mm_cvtepi32_ps(s), _mm_mul_ps(_mm_load_ps(d), dx));

@@ -27,25 +27,12 @@ ML_INLINE void store_bytes(uint8_t group[][4 * PANEL_ROWS], int row, __m128i a, 
   store_groups(group + 4, row, high_int16(a), high_int16(b), high_int16(c), high_int16(d));
 }
 
-/* s + the products of one group with two activations, which stand in all lanes of x. */
-ML_INLINE row_sums add_group(row_sums s, const uint8_t *w, __m128i x) {
-  s.a = _mm_add_epi32(s.a, _mm_madd_epi16(load_rows(w), x));
-  s.b = _mm_add_epi32(s.b, _mm_madd_epi16(load_rows(w + 16), x));
-  s.c = _mm_add_epi32(s.c, _mm_madd_epi16(load_rows(w + 32), x));
-  s.d = _mm_add_epi32(s.d, _mm_madd_epi16(load_rows(w + 48), x));
-  ML_NOW(s.a);
-  ML_NOW(s.b);
-  ML_NOW(s.c);
-  ML_NOW(s.d);
-  return s;
+/* Two elements of each row with two activations. */
+ML_INLINE __m128i add_products(__m128i sum, __m128i w, __m128i x) {
+  return _mm_add_epi32(sum, _mm_madd_epi16(w, x));
 }
 
-ML_INLINE row_sums add_four_groups(row_sums s, const uint8_t group[][4 * PANEL_ROWS], __m128i x) {
-  s = add_group(s, group[0], _mm_shuffle_epi32(x, _MM_SHUFFLE(0, 0, 0, 0)));
-  s = add_group(s, group[1], _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 1, 1, 1)));
-  s = add_group(s, group[2], _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 2, 2, 2)));
-  return add_group(s, group[3], _mm_shuffle_epi32(x, _MM_SHUFFLE(3, 3, 3, 3)));
-}
+#include "add_groups.h"
 
 /* The sum of the activations is not needed: weights are exact. */
 ML_INLINE row_sums block_sums(const panel_block *w, const int8_t *x, int32_t sum) {

@@ -27,26 +27,13 @@ ML_INLINE void pack(panel_block *out, const int8_t *w, size_t row_bytes) {
   }
 }
 
-/* s, eight int16 in each register, + the products of one group with four activations, which stand in all lanes of x. In all eight groups sixteen
- * products come together in a lane, at most 16 * 15 * 127: they fit. */
-ML_INLINE row_sums add_group(row_sums s, const uint8_t *w, __m128i x) {
-  s.a = _mm_add_epi16(s.a, _mm_maddubs_epi16(load_rows(w), x));
-  s.b = _mm_add_epi16(s.b, _mm_maddubs_epi16(load_rows(w + 16), x));
-  s.c = _mm_add_epi16(s.c, _mm_maddubs_epi16(load_rows(w + 32), x));
-  s.d = _mm_add_epi16(s.d, _mm_maddubs_epi16(load_rows(w + 48), x));
-  ML_NOW(s.a);
-  ML_NOW(s.b);
-  ML_NOW(s.c);
-  ML_NOW(s.d);
-  return s;
+/* Four elements of each row with four activations, as eight int16. In all eight groups sixteen products come together in a lane, at most
+ * 16 * 15 * 127: they fit. */
+ML_INLINE __m128i add_products(__m128i sum, __m128i w, __m128i x) {
+  return _mm_add_epi16(sum, _mm_maddubs_epi16(w, x));
 }
 
-ML_INLINE row_sums add_four_groups(row_sums s, const uint8_t group[][4 * PANEL_ROWS], __m128i x) {
-  s = add_group(s, group[0], _mm_shuffle_epi32(x, _MM_SHUFFLE(0, 0, 0, 0)));
-  s = add_group(s, group[1], _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 1, 1, 1)));
-  s = add_group(s, group[2], _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 2, 2, 2)));
-  return add_group(s, group[3], _mm_shuffle_epi32(x, _MM_SHUFFLE(3, 3, 3, 3)));
-}
+#include "../sse2/add_groups.h"
 
 /* Pairs of int16 added up, less the offset. */
 ML_INLINE __m128i finish(__m128i pairs, __m128i offset) {

@@ -2,21 +2,9 @@
  * The loops of ml_k_peak_* (vector/peak.h). Sixteen products of four bits fit int16 (avx2/peak.c). */
 #include <smmintrin.h>
 
-#include "../inline.h"
-
-typedef __m128i ints;
-typedef __m128 floats;
+#include "../sse2/peak_registers.h"
 
 #define BYTE_MADDS 16
-#define FLOAT_MADDS 4
-
-ML_INLINE ints ints_set1(int i) {
-  return _mm_set1_epi32(i);
-}
-
-ML_INLINE int ints_any(ints a) {
-  return _mm_cvtsi128_si32(a);
-}
 
 ML_INLINE ints step_q8(ints a, ints next, ints b, ints *sum) {
   (void)next;
@@ -30,18 +18,6 @@ ML_INLINE ints step_q4(ints a, ints next, ints b, ints *sum) {
   a = _mm_maddubs_epi16(a, b);
   *sum = _mm_add_epi16(*sum, a);
   return a;
-}
-
-ML_INLINE floats floats_set1(float f) {
-  return _mm_set1_ps(f);
-}
-
-ML_INLINE float floats_any(floats a) {
-  return _mm_cvtss_f32(a);
-}
-
-ML_INLINE floats step_f32(floats a, floats b) {
-  return _mm_add_ps(_mm_mul_ps(a, b), b);
 }
 
 #include "../vector/peak.h"

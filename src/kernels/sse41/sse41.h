@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the sse41 folder implements; the float kernels of sse2, and its products of Q8_0 weights with many vectors, gain nothing from SSE4.1. */
+ * What the sse41 folder implements; float kernels gain nothing from SSE4.1, and products of Q8_0 weights with many vectors only their own remainder
+ * of rows: the rest of both is sse2's. */
 #ifndef ML_KERNELS_SSE41_H
 #define ML_KERNELS_SSE41_H
 
@@ -13,6 +14,7 @@ ML_DECLARE_KERNELS(sse41)
 
 #define ML_HAS_MATVEC_Q8_SSE41
 #define ML_HAS_MATVEC_Q4_SSE41
+#define ML_HAS_MATMUL_Q8_SSE41
 #define ML_HAS_MATMUL_Q4_SSE41
 #define ML_HAS_QUANTIZE_Q8_SSE41
 

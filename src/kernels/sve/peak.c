@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * The loops of ml_k_peak_* (vector/peak.h): SDOT, of vectors of any length; floats are NEON's, as in the kernels. */
-#include <arm_neon.h>
 #include <arm_sve.h>
 
-#include "../inline.h"
-
-typedef svint32_t ints;
-typedef float32x4_t floats;
+#include "../neon/peak_floats.h"
 
 #define BYTE_MADDS svcntb()
-#define FLOAT_MADDS 4
+
+typedef svint32_t ints;
 
 ML_INLINE ints ints_set1(int i) {
   return svdup_s32(i);
@@ -24,20 +21,6 @@ ML_INLINE ints step_q8(ints a, ints next, ints b, ints *sum) {
   return svdot(a, svreinterpret_s8(next), svreinterpret_s8(b));
 }
 
-ML_INLINE ints step_q4(ints a, ints next, ints b, ints *sum) {
-  return step_q8(a, next, b, sum);
-}
-
-ML_INLINE floats floats_set1(float f) {
-  return vdupq_n_f32(f);
-}
-
-ML_INLINE float floats_any(floats a) {
-  return vgetq_lane_f32(a, 0);
-}
-
-ML_INLINE floats step_f32(floats a, floats b) {
-  return vaddq_f32(vmulq_f32(a, b), b);
-}
+#define step_q4 step_q8
 
 #include "../vector/peak.h"

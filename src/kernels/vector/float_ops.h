@@ -101,28 +101,20 @@ ML_INLINE void vector_mix_lanes(float *y, const float *p, const float *v, int po
 }
 
 ML_INLINE void vector_mix(float *y, const float *p, size_t stride, int queries, const float *v, int positions, int n) {
-  /* So many values stay in the first-level cache until all queries have used them. */
-  enum { SHARED = 32 };
-  for (int t = 0; t < positions; t += SHARED) {
-    int shared = positions - t < SHARED ? positions - t : SHARED;
-    const float *values = v + (size_t)t * (size_t)n;
-    for (int i = 0; i < queries; i++) {
-      float *out = y + (size_t)i * (size_t)n;
-      const float *weights = p + (size_t)i * stride + (size_t)t;
-      int j = 0;
-      for (; j + 16 * MIX_REGISTERS <= n; j += 16 * MIX_REGISTERS) {
-        vector_mix_lanes(out + j, weights, values + j, shared, n, MIX_REGISTERS);
+  for (int i = 0; i < queries; i++, y += n, p += stride) {
+    int j = 0;
+    for (; j + 16 * MIX_REGISTERS <= n; j += 16 * MIX_REGISTERS) {
+      vector_mix_lanes(y + j, p, v + j, positions, n, MIX_REGISTERS);
+    }
+    for (; j + 16 <= n; j += 16) {
+      vector_mix_lanes(y + j, p, v + j, positions, n, 1);
+    }
+    if (j < n) {
+      v16 sum = v16_load_n(y + j, n - j);
+      for (int t = 0; t < positions; t++) {
+        sum = v16_add(sum, v16_mul(v16_set1(p[t]), v16_load_n(v + (size_t)t * (size_t)n + j, n - j)));
       }
-      for (; j + 16 <= n; j += 16) {
-        vector_mix_lanes(out + j, weights, values + j, shared, n, 1);
-      }
-      if (j < n) {
-        v16 sum = v16_load_n(out + j, n - j);
-        for (int s = 0; s < shared; s++) {
-          sum = v16_add(sum, v16_mul(v16_set1(weights[s]), v16_load_n(values + (size_t)s * (size_t)n + j, n - j)));
-        }
-        v16_store_n(out + j, sum, n - j);
-      }
+      v16_store_n(y + j, sum, n - j);
     }
   }
 }

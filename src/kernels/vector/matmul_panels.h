@@ -20,7 +20,6 @@
 
 #include "../inline.h"
 #include "../prefetch.h"
-#include "../scalar/columns.h"
 
 /* A panel has so many blocks at most, a multiple of 8, that it stays in the second-level cache; longer rows take several. */
 #define PANEL_BLOCKS 64
@@ -29,9 +28,7 @@
 /* So many columns share a panel. */
 #define SHARING_COLUMNS 128
 /* With fewer, copying costs more than it saves. */
-#ifndef COLUMNS_MIN
 #define COLUMNS_MIN 3
-#endif
 
 #define LANE (TILE_COLUMNS * PANEL_ROWS)
 
@@ -87,7 +84,7 @@ static void panel_rows(float *y, size_t stride, const ml_qtensor *W, const ml_qa
     for (int c = 0; c < columns; c += TILE_COLUMNS) {
       int width = columns - c < TILE_COLUMNS ? columns - c : TILE_COLUMNS;
       float *tile = lanes[blocks > PANEL_BLOCKS ? c / TILE_COLUMNS : 0];
-      ml_qact tile_x = ml_column(x, c);
+      ml_qact tile_x = ml_qact_column(x, c);
       prefetch_next(W, r, b0, n, c, columns);
       if (b0 == 0) {
         for (int i = 0; i < 8 * LANE; i += VF_LANES) {
@@ -108,12 +105,12 @@ ML_INLINE void matmul_panels(float *y, size_t stride, const ml_qtensor *W, const
   int r = r0;
   for (; columns >= COLUMNS_MIN && r + PANEL_ROWS <= r1; r += PANEL_ROWS) {
     for (int c = 0; c < columns; c += SHARING_COLUMNS) {
-      ml_qact shared = ml_column(x, c);
+      ml_qact shared = ml_qact_column(x, c);
       panel_rows(y + (size_t)c * stride, stride, W, &shared, columns - c < SHARING_COLUMNS ? columns - c : SHARING_COLUMNS, r);
     }
   }
   for (int c = 0; r < r1 && c < columns; c++) {
-    ml_qact column = ml_column(x, c);
+    ml_qact column = ml_qact_column(x, c);
     MATVEC(y + (size_t)c * stride, W, &column, r, r1);
   }
 }
