@@ -19,7 +19,6 @@ typedef __m256 vf;
 #define vf_load _mm256_loadu_ps
 #define vf_store _mm256_storeu_ps
 #define vf_add _mm256_add_ps
-#define vf_zero _mm256_setzero_ps
 
 /* Words of four bytes of four registers to rows: register i has words i of each half of all four. */
 ML_INLINE void transpose_halves(__m256i out[4], __m256i a, __m256i b, __m256i c, __m256i d) {

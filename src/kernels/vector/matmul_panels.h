@@ -9,28 +9,34 @@
  *   BLOCK_BYTES              bytes of one block of weights in the matrix
  *   panel_block              the quants of one block of PANEL_ROWS rows
  *   void pack(panel_block *out, const int8_t *w, size_t row_bytes)            from the block at w and those of the rows below it
- *   void add_block(float *lane, const panel_block *w, const float *d, const ml_qact *x, int b, int columns)
- *                            lane[c * PANEL_ROWS + r] += (float)s * (d[r] * dx), for block b of x's columns; s is the integer sum
- *   vf, VF_LANES             floats in one register; vf_zero, vf_load, vf_store, vf_add
+ *   void add_block(float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b, int columns)
+ *                            lane[c * PANEL_ROWS + r] = from[c * PANEL_ROWS + r] + (float)s * (d[r] * dx), for block b of x's columns; s is the
+ *                            integer sum
+ *   vf, VF_LANES             floats in one register; vf_load, vf_store, vf_add
  *   MATVEC                   the matvec kernel for the rows that are left over */
 #ifndef ML_KERNELS_VECTOR_MATMUL_PANELS_H
 #define ML_KERNELS_VECTOR_MATMUL_PANELS_H
 
 #include <stddef.h>
+#include <string.h>
 
 #include "../inline.h"
 #include "../prefetch.h"
 
 /* A panel has so many blocks at most, a multiple of 8, that it stays in the second-level cache; longer rows take several. */
 #define PANEL_BLOCKS 64
-/* The lanes of so many columns stay in the first-level cache. */
-#define TILE_COLUMNS 16
 /* So many columns share a panel. */
 #define SHARING_COLUMNS 128
 /* With fewer, copying costs more than it saves. */
 #define COLUMNS_MIN 3
 
-#define LANE (TILE_COLUMNS * PANEL_ROWS)
+/* Floats of one lane, for all rows of a panel and some columns. All eight are 4 KiB, which leaves room in a first-level cache for what they are
+ * made of. */
+#define LANE 128
+#define TILE_COLUMNS (LANE / PANEL_ROWS)
+
+/* What a lane starts from: to read it here is free, while clearing the lanes took a fifteenth of all the time. */
+static const _Alignas(64) float no_terms[LANE];
 
 typedef struct {
   panel_block q[PANEL_BLOCKS];
@@ -86,13 +92,12 @@ static void panel_rows(float *y, size_t stride, const ml_qtensor *W, const ml_qa
       float *tile = lanes[blocks > PANEL_BLOCKS ? c / TILE_COLUMNS : 0];
       ml_qact tile_x = ml_qact_column(x, c);
       prefetch_next(W, r, b0, n, c, columns);
-      if (b0 == 0) {
-        for (int i = 0; i < 8 * LANE; i += VF_LANES) {
-          vf_store(tile + i, vf_zero());
-        }
-      }
       for (int i = 0; i < n; i++) {
-        add_block(tile + i % 8 * LANE, &p.q[i], p.d[i], &tile_x, b0 + i, width);
+        float *lane = tile + i % 8 * LANE;
+        add_block(lane, b0 + i < 8 ? no_terms : lane, &p.q[i], p.d[i], &tile_x, b0 + i, width);
+      }
+      for (int i = blocks; i < 8; i++) {
+        memcpy(tile + i * LANE, no_terms, sizeof no_terms);
       }
       if (b0 + n == blocks) {
         fold_lanes(y + (size_t)c * stride + r, stride, tile, width);

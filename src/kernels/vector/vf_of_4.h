@@ -9,6 +9,5 @@ typedef v4 vf;
 #define vf_load v4_load
 #define vf_store v4_store
 #define vf_add v4_add
-#define vf_zero() v4_set1(0.0f)
 
 #endif
