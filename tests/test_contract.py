@@ -44,14 +44,14 @@ class Kernels:
         function.restype, function.argtypes = result, arguments
         return function
 
-    def matvec(self, op: str, q: np.ndarray, d: np.ndarray, xq: np.ndarray, xd: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
-        """One product; elements outside `rows` stay 99."""
+    def matvec(self, op: str, q: np.ndarray, d: np.ndarray, xq: np.ndarray, xd: np.ndarray, rows: slice = slice(None), apart: int = 0) -> np.ndarray:
+        """One product; elements outside `rows`, and those `apart`, 2 apart and 3 apart below them, stay 99."""
         y = np.full(len(q), 99, F)
         first, last, _ = rows.indices(len(q))
         w = QTensor(q.ctypes.data, d.ctypes.data, len(q), len(xq), 1 if op == "matvec_q8" else 2)
         sums = xq.reshape(-1, 32).sum(axis=1, dtype=np.int32)
         x = QAct(xq.ctypes.data, xd.ctypes.data, sums.ctypes.data, len(xq))
-        self._function(op, None, FLOATS, *[ctypes.c_void_p] * 2, *[ctypes.c_int] * 2)(y, ctypes.addressof(w), ctypes.addressof(x), first, last)
+        self._function(op, None, FLOATS, *[ctypes.c_void_p] * 2, *[ctypes.c_int] * 3)(y, ctypes.addressof(w), ctypes.addressof(x), first, last, apart)
         return y
 
     def matmul(self, op: str, q: np.ndarray, d: np.ndarray, xq: np.ndarray, xd: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
@@ -256,7 +256,7 @@ def matvec_cases(seed: int = 3) -> Iterator[tuple]:
     rng = np.random.default_rng(seed)
     for op in ("matvec_q8", "matvec_q4"):
         for blocks in (*range(1, 26), 48, 64):
-            rows = int(rng.integers(1, 7))
+            rows = int(rng.integers(1, 10))
             q = rng.integers(-128, 128, (rows, 32 * blocks // (1 if op == "matvec_q8" else 2))).astype(np.int8)
             xq = rng.integers(-127, 128, 32 * blocks).astype(np.int8)
             if blocks % 5 == 0:
@@ -308,6 +308,13 @@ def test_matvec_kernels(kernels: Kernels) -> None:
             right = np.full(len(expected), 99, F)
             right[rows] = expected[rows]
             assert same(kernels.matvec(op, *case, rows=rows), right), (op, case[0].shape, rows)
+        for apart in range(1, len(expected) // 4 + 1):
+            rows = slice(0, len(expected) - 3 * apart - 1)
+            right = np.full(len(expected), 99, F)
+            for stream in range(4):
+                at = slice(stream * apart, stream * apart + rows.stop)
+                right[at] = expected[at]
+            assert same(kernels.matvec(op, *case, rows=rows, apart=apart), right), (op, case[0].shape, rows, apart)
 
 
 # -- Broken kernels are noticed ------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ typedef struct {
   float *y, *z; /* written; z by rope only */
   const float *a, *b;
   float factor, eps;
-  int n, heads, kv_heads, r0, r1;
+  int n, heads, kv_heads, r0, r1, apart;
   int columns; /* vectors of a product, 0 for matvec; queries of an attention */
   int positions;
   size_t stride;
@@ -113,8 +113,8 @@ KERNEL(softmax, c->y, c->n)
 KERNEL(quantize_q8, c->out, c->a, c->n)
 KERNEL(silu_mul, c->y, c->a, c->n)
 KERNEL(rope, c->y, c->z, c->a, c->b, c->n, c->heads, c->kv_heads)
-KERNEL(matvec_q8, c->y, c->W, c->x, c->r0, c->r1)
-KERNEL(matvec_q4, c->y, c->W, c->x, c->r0, c->r1)
+KERNEL(matvec_q8, c->y, c->W, c->x, c->r0, c->r1, c->apart)
+KERNEL(matvec_q4, c->y, c->W, c->x, c->r0, c->r1, c->apart)
 KERNEL(matmul_q8, c->y, c->stride, c->W, c->x, c->columns, c->r0, c->r1)
 KERNEL(matmul_q4, c->y, c->stride, c->W, c->x, c->columns, c->r0, c->r1)
 
@@ -251,9 +251,13 @@ static void exact_product(const call *c, const float *y0, double *value, double 
     int column = c->columns == 0 ? 0 : at / (int)c->stride, r = at - column * (int)c->stride;
     int8_t *q = c->x->q + column * c->x->n;
     float *d = c->x->d + column * blocks;
-    value[at] = r < c->r0 || r >= c->r1 ? (double)y0[at] : 0;
+    int asked = 0;
+    for (int k = 0; k < (c->apart > 0 ? ML_MATVEC_STREAMS : 1); k++) {
+      asked |= r >= c->r0 + k * c->apart && r < c->r1 + k * c->apart;
+    }
+    value[at] = asked ? 0 : (double)y0[at];
     size[at] = 0;
-    for (int b = 0; b < blocks && r >= c->r0 && r < c->r1; b++) {
+    for (int b = 0; b < blocks && asked; b++) {
       long sum = 0;
       for (int i = b * ML_QK; i < (b + 1) * ML_QK; i++) {
         sum += weight(c->W, r, i) * q[i];
@@ -599,25 +603,27 @@ static void add_up_blocks(ml_qact *x, int columns, int back) {
   }
 }
 
-/* Rows r0 to r1, which may be none, of up to MAX_ROWS; the others keep what was there. */
+/* Rows r0 to r1, which may be none, of up to MAX_ROWS, half the time with those that lie some way below them; the others keep what was there. */
 static void test_matvec(const operation *op, int blocks, value_kind kind, int back) {
   int n = blocks * ML_QK, rows = 1 + (int)(harness_random() % MAX_ROWS);
-  int r0 = (int)(harness_random() % (uint32_t)rows);
-  int r1 = r0 + (int)(harness_random() % (uint32_t)(rows - r0 + 1));
+  int apart = harness_random() % 2 == 0 ? 0 : (int)(harness_random() % (uint32_t)(rows / ML_MATVEC_STREAMS + 1));
+  int first_rows = rows - (ML_MATVEC_STREAMS - 1) * apart;
+  int r0 = (int)(harness_random() % (uint32_t)first_rows);
+  int r1 = r0 + (int)(harness_random() % (uint32_t)(first_rows - r0 + 1));
   int weight_bytes = op == &matvec_q8 ? rows * n : rows * n / 2;
   int8_t *q = bytes(A, weight_bytes, back), *xq = bytes(C, n, back % 5);
   float *d = floats(B, rows * blocks, back), *xd = floats(D, blocks, back);
   ml_qtensor W = {q, d, rows, n, (uint8_t)(op == &matvec_q8 ? ML_Q8_0 : ML_Q4_0)};
   ml_qact x = {.q = xq, .d = xd, .n = n};
-  call c = {.y = floats(Y, rows, back), .W = &W, .x = &x, .r0 = r0, .r1 = r1};
+  call c = {.y = floats(Y, rows, back), .W = &W, .x = &x, .r0 = r0, .r1 = r1, .apart = apart};
   fill(start_y, rows, ORDINARY);
   fill_quants(q, weight_bytes, -128);
   fill_quants(xq, n, -127);
   add_up_blocks(&x, 1, back);
   fill(d, rows * blocks, kind);
   fill(xd, blocks, kind);
-  snprintf(where, sizeof where, "%d blocks, rows %d to %d of %d, %s scales, %d before the page end", blocks, r0, r1, rows, kind_names[kind],
-           back);
+  snprintf(where, sizeof where, "%d blocks, rows %d to %d of %d, %d apart, %s scales, %d before the page end", blocks, r0, r1, rows, apart,
+           kind_names[kind], back);
   compare(op, &c, rows, 0, kind == ORDINARY);
 }
 
@@ -851,7 +857,7 @@ static void flips_zero(const call *c) {
 }
 
 static void one_row_more(const call *c) {
-  ml_k_matvec_q8_scalar(c->y, c->W, c->x, c->r0, c->W->rows);
+  ml_k_matvec_q8_scalar(c->y, c->W, c->x, c->r0, c->W->rows, 0);
 }
 
 static void reads_beyond(const call *c) {

@@ -95,8 +95,8 @@ int main(int argc, char **argv) {{
   for (int i = 0; argc == 3 && i < atoi(argv[2]); i++) {{
 #define CASE(kernel, ...) if (strcmp(argv[1], #kernel) == 0) {{ W.type = strstr(#kernel, "q8") ? ML_Q8_0 : ML_Q4_0; ml_k_##kernel(__VA_ARGS__); }}
 #define FORMAT(type) \\
-    CASE(matvec_##type##_scalar, y, &W, &x, 0, ROWS) \\
-    CASE(matvec_##type, y, &W, &x, 0, ROWS) \\
+    CASE(matvec_##type##_scalar, y, &W, &x, 0, ROWS, 0) \\
+    CASE(matvec_##type, y, &W, &x, 0, ROWS, 0) \\
     CASE(matmul_##type, y, ROWS, &W, &x, COLUMNS, 0, ROWS)
     FORMAT(q8)
     FORMAT(q4)

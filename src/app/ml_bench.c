@@ -311,10 +311,10 @@ typedef struct {
 #define Q4_BYTES ((ML_Q4_BLOCK_BYTES + (double)sizeof(float)) / ML_QK)
 #define F32_BYTES (double)sizeof(float)
 
-BENCH(matvec_q8, Q8_BYTES, PEAK_Q8, ml_k_matvec_q8(w->a, weights_q8(w), &w->act, 0, w->rows),
-      ml_k_matvec_q8_scalar(w->a, weights_q8(w), &w->act, 0, w->rows))
-BENCH(matvec_q4, Q4_BYTES, PEAK_Q4, ml_k_matvec_q4(w->a, weights_q4(w), &w->act, 0, w->rows),
-      ml_k_matvec_q4_scalar(w->a, weights_q4(w), &w->act, 0, w->rows))
+BENCH(matvec_q8, Q8_BYTES, PEAK_Q8, ml_k_matvec_q8(w->a, weights_q8(w), &w->act, 0, w->rows, 0),
+      ml_k_matvec_q8_scalar(w->a, weights_q8(w), &w->act, 0, w->rows, 0))
+BENCH(matvec_q4, Q4_BYTES, PEAK_Q4, ml_k_matvec_q4(w->a, weights_q4(w), &w->act, 0, w->rows, 0),
+      ml_k_matvec_q4_scalar(w->a, weights_q4(w), &w->act, 0, w->rows, 0))
 BENCH(matmul_q8, Q8_BYTES, PEAK_Q8, ml_k_matmul_q8(w->a, (size_t)w->rows, &w->q8, &w->act, w->vectors, 0, w->rows),
       ml_k_matmul_q8_scalar(w->a, (size_t)w->rows, &w->q8, &w->act, w->vectors, 0, w->rows))
 BENCH(matmul_q4, Q4_BYTES, PEAK_Q4, ml_k_matmul_q4(w->a, (size_t)w->rows, &w->q4, &w->act, w->vectors, 0, w->rows),

@@ -10,8 +10,8 @@
 #include "../kernels/prefetch.h"
 #include "../kernels/scalar/float.h"
 
-/* A product with one vector is given out in this many chunks for each thread: enough that one which is put aside holds up little, few enough that
- * a chunk is long: kernels read it in several places at once. With many vectors it is given out in two panels of the widest ISA. */
+/* A product with one vector is given out in this many chunks for each thread: enough that one which is put aside holds up little. With many
+ * vectors it is given out in two panels of the widest ISA. */
 #define CHUNKS_PER_THREAD 4
 #define CHUNK_ROWS_OF_MANY 32
 
@@ -22,44 +22,61 @@ typedef struct {
   int columns;
 } product_job;
 
-static void product_rows(const ml_product *p, const ml_qact *x, int columns, int r0, int r1) {
-  size_t stride = (size_t)p->W->rows;
+/* Items of one matrix. With many vectors an item is a row. With one vector it is a row of each quarter, which kernels read at the same time, so
+ * that a thread goes on where it stopped, in all four, from one chunk to the next; up to three rows that are left are one more. */
+static int product_items(const ml_qtensor *W, int columns) {
+  return columns > 1 ? W->rows : W->rows / ML_MATVEC_STREAMS + (W->rows % ML_MATVEC_STREAMS != 0);
+}
+
+static void matvec(const ml_product *p, const ml_qact *x, int r0, int r1, int apart) {
   if (p->W->type == ML_Q8_0) {
-    if (columns == 1) {
-      ml_k_matvec_q8(p->y, p->W, x, r0, r1);
-    } else {
-      ml_k_matmul_q8(p->y, stride, p->W, x, columns, r0, r1);
-    }
-  } else if (columns == 1) {
-    ml_k_matvec_q4(p->y, p->W, x, r0, r1);
+    ml_k_matvec_q8(p->y, p->W, x, r0, r1, apart);
   } else {
-    ml_k_matmul_q4(p->y, stride, p->W, x, columns, r0, r1);
+    ml_k_matvec_q4(p->y, p->W, x, r0, r1, apart);
   }
 }
 
-/* Rows begin <= i < end of the group's matrices laid one below the other. */
-static void group_rows(void *arg, int begin, int end, int thread) {
+static void product_part(const ml_product *p, const ml_qact *x, int columns, int begin, int end) {
+  int rows = p->W->rows, quarter = rows / ML_MATVEC_STREAMS;
+  if (columns > 1) {
+    if (p->W->type == ML_Q8_0) {
+      ml_k_matmul_q8(p->y, (size_t)rows, p->W, x, columns, begin, end);
+    } else {
+      ml_k_matmul_q4(p->y, (size_t)rows, p->W, x, columns, begin, end);
+    }
+    return;
+  }
+  if (begin < quarter) {
+    matvec(p, x, begin, end < quarter ? end : quarter, quarter);
+  }
+  if (end > quarter) {
+    matvec(p, x, ML_MATVEC_STREAMS * quarter, rows, 0);
+  }
+}
+
+/* Items begin <= i < end of the group's matrices one after the other. */
+static void group_part(void *arg, int begin, int end, int thread) {
   const product_job *job = arg;
   (void)thread;
   for (int i = 0, first = 0; i < job->n && first < end; i++) {
-    int rows = job->group[i].W->rows;
-    int r0 = begin > first ? begin - first : 0;
-    int r1 = end - first < rows ? end - first : rows;
-    if (r0 < r1) {
-      product_rows(&job->group[i], job->x, job->columns, r0, r1);
+    int items = product_items(job->group[i].W, job->columns);
+    int i0 = begin > first ? begin - first : 0;
+    int i1 = end - first < items ? end - first : items;
+    if (i0 < i1) {
+      product_part(&job->group[i], job->x, job->columns, i0, i1);
     }
-    first += rows;
+    first += items;
   }
 }
 
 void ml_op_matmul(ml_threads *threads, const ml_product *group, int n, const ml_qact *x, int columns) {
   product_job job = {group, n, x, columns};
-  int rows = 0;
+  int items = 0;
   for (int i = 0; i < n; i++) {
-    rows += group[i].W->rows;
+    items += product_items(group[i].W, columns);
   }
-  int chunk = columns > 1 ? CHUNK_ROWS_OF_MANY : (rows - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
-  ml_threads_run(threads, group_rows, &job, rows, chunk);
+  int chunk = columns > 1 ? CHUNK_ROWS_OF_MANY : (items - 1) / (CHUNKS_PER_THREAD * ml_threads_count(threads)) + 1;
+  ml_threads_run(threads, group_part, &job, items, chunk);
 }
 
 typedef struct {

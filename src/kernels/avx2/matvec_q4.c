@@ -14,8 +14,8 @@ ML_INLINE __m256i two_dots(__m256i w, const int8_t *x) {
 
 #include "matvec_q4.h"
 
-void ml_k_matvec_q4_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
+void ml_k_matvec_q4_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
   activations a;
   prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1);
+  matvec_rows(y, W, &a, r0, r1, apart);
 }

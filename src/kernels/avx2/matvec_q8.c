@@ -23,6 +23,6 @@ ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int
 
 #include "matvec.h"
 
-void ml_k_matvec_q8_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
-  matvec_rows(y, W, x, r0, r1);
+void ml_k_matvec_q8_avx2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -84,8 +84,8 @@ ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int
 
 #include "../avx2/matvec.h"
 
-void ml_k_matvec_q4_avx512vnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
+void ml_k_matvec_q4_avx512vnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
   activations a;
   prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1);
+  matvec_rows(y, W, &a, r0, r1, apart);
 }

@@ -12,6 +12,6 @@ ML_INLINE __m256i dot_bytes(__m256i u, __m256i s) {
 
 #include "../avx2/matvec_q8_unsigned.h"
 
-void ml_k_matvec_q8_avx512vnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
-  matvec_rows(y, W, x, r0, r1);
+void ml_k_matvec_q8_avx512vnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -17,6 +17,6 @@ ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
 
 #include "../neon/matvec.h"
 
-void ml_k_matvec_q8_neon_dotprod(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
-  matvec_rows(y, W, x, r0, r1);
+void ml_k_matvec_q8_neon_dotprod(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -26,6 +26,6 @@ ML_INLINE __m128i block_dot(const int8_t *w, const int8_t *x) {
 
 #include "../sse2/matvec.h"
 
-void ml_k_matvec_q8_sse41(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
-  matvec_rows(y, W, x, r0, r1);
+void ml_k_matvec_q8_sse41(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -67,8 +67,8 @@ ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations 
 
 #include "matvec.h"
 
-void ml_k_matvec_q4_sve(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1) {
+void ml_k_matvec_q4_sve(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
   activations a;
   prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1);
+  matvec_rows(y, W, &a, r0, r1, apart);
 }

@@ -116,7 +116,7 @@ ML_INLINE void matmul_panels(float *y, size_t stride, const ml_qtensor *W, const
   }
   for (int c = 0; r < r1 && c < columns; c++) {
     ml_qact column = ml_qact_column(x, c);
-    MATVEC(y + (size_t)c * stride, W, &column, r, r1);
+    MATVEC(y + (size_t)c * stride, W, &column, r, r1, 0);
   }
 }
 

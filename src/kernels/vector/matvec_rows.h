@@ -5,7 +5,8 @@
  *   activations              x as the kernel wants it, made once per call
  *   BLOCK_BYTES              bytes of one block of weights
  *   STEP                     blocks of one step, a multiple of 8
- *   STREAMS                  rows taken at once, far apart: memory is read ahead in so many places, and the loads of x are shared
+ *   STREAMS                  rows taken at once, far apart: memory is read ahead in so many places, and the loads of x are shared; divides
+ *                            ML_MATVEC_STREAMS
  *   v8                       the eight lanes of a sum, in as many registers as the ISA needs; v8_zero(), float v8_fold(v8)
  *   v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b)          sum + the terms of blocks b to b + STEP - 1
  *   v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n)   sum + those of the last n blocks, 0 < n < STEP
@@ -47,12 +48,15 @@ ML_INLINE void stream_rows(float *y, const ml_qtensor *W, const activations *x, 
   }
 }
 
-ML_INLINE void matvec_rows(float *y, const ml_qtensor *W, const activations *x, int r0, int r1) {
-  int apart = (r1 - r0) / STREAMS, r = r0;
-  for (; r < r0 + apart; r++) {
-    stream_rows(y, W, x, r, STREAMS, apart);
+ML_INLINE void matvec_rows(float *y, const ml_qtensor *W, const activations *x, int r0, int r1, int apart) {
+  /* Without others to go with, the rows are taken in quarters of their own. */
+  int rows = apart > 0 ? r1 - r0 : (r1 - r0) / ML_MATVEC_STREAMS, distance = apart > 0 ? apart : rows;
+  for (int first = r0; first < r0 + ML_MATVEC_STREAMS * distance; first += STREAMS * distance) {
+    for (int r = first; r < first + rows; r++) {
+      stream_rows(y, W, x, r, STREAMS, distance);
+    }
   }
-  for (r = r0 + STREAMS * apart; r < r1; r++) {
+  for (int r = r0 + ML_MATVEC_STREAMS * rows; apart == 0 && r < r1; r++) {
     stream_rows(y, W, x, r, 1, 0);
   }
 }
