@@ -123,7 +123,7 @@ def table(features: list[dict], isas: list[dict]) -> str:
 
 def kernels() -> list[str]:
     """The operations, from ML_FOR_EACH_KERNEL in kernels.h."""
-    found = re.search(r"define ML_FOR_EACH_KERNEL\(X\) \\\n(.*)", (TOP / "src/kernels/kernels.h").read_text())
+    found = re.search(r"define ML_FOR_EACH_KERNEL\(X\)((?:.*\\\n)+.*)", (TOP / "src/kernels/kernels.h").read_text())
     if not found:
         raise ValueError("src/kernels/kernels.h has no ML_FOR_EACH_KERNEL")
     return re.findall(r"X\((\w+)\)", found[1])
