@@ -4,6 +4,7 @@
 #define ML_CORE_NATIVE_THREADS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef _WIN32
 
@@ -61,11 +62,13 @@ static inline void native_cond_signal(native_cond *cond) {
   WakeConditionVariable(cond);
 }
 
-static inline void native_cond_broadcast(native_cond *cond) {
-  WakeAllConditionVariable(cond);
+static inline int64_t native_nanoseconds(void) {
+  LARGE_INTEGER now, per_second;
+  QueryPerformanceCounter(&now);
+  QueryPerformanceFrequency(&per_second);
+  return (int64_t)((double)now.QuadPart * (1e9 / (double)per_second.QuadPart));
 }
 
-/* Tells the CPU that this thread waits in a loop. */
 static inline void native_pause(void) {
   YieldProcessor();
 }
@@ -73,6 +76,7 @@ static inline void native_pause(void) {
 #else
 
 #include <pthread.h>
+#include <time.h>
 
 typedef pthread_t native_thread;
 typedef pthread_mutex_t native_mutex;
@@ -128,8 +132,11 @@ static inline void native_cond_signal(native_cond *cond) {
   pthread_cond_signal(cond);
 }
 
-static inline void native_cond_broadcast(native_cond *cond) {
-  pthread_cond_broadcast(cond);
+/* A clock that never goes back. */
+static inline int64_t native_nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Tells the CPU that this thread waits in a loop. */

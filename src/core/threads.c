@@ -3,8 +3,8 @@
  *
  * Every thread has a share of the chunks, the same one in each loop over the same matrix: it reads one piece of memory from end to end, and finds
  * what fits its cache there the next time. Who is done takes from the shares of the others, chunk by chunk, so a thread that the system has put
- * aside for another program holds up one chunk at most. Waiting spins only for a moment before it sleeps: a busy neighbour costs its share and no
- * more. */
+ * aside for another program holds up one chunk at most. Waiting spins only for a moment before it sleeps, and a thread that was waited for longer
+ * than the rest of the loop took gets no share for a while: a busy neighbour costs its share and no more. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -21,88 +21,174 @@
 #define STACK_BYTES ((size_t)1 << 20)
 /* Between two loops of one token lie microseconds: worth waiting for without sleeping, but not much longer. */
 #define SPINS 2000
+/* Nanoseconds that a late thread gets no share. The system puts a thread aside for some milliseconds at a time. A neighbour that stays is met again
+ * and again, so the pause doubles, unless the thread has been back for far longer than it was away; one that leaves is noticed a second later. */
+#define PAUSE_MIN ((int64_t)4000000)
+#define PAUSE_MAX ((int64_t)1000000000)
+#define BACK_FOR_GOOD 16
 
-/* Chunks of a share that nobody has taken yet, on a cache line of their own. */
 typedef struct {
-  _Alignas(64) atomic_int left;
-} share;
-
-struct ml_threads {
-  int n; /* threads, the caller's among them */
-  native_thread *workers;
-  share *shares; /* n */
-  /* The loop that is running. Written before a `left` makes it visible, read only after taking a chunk. */
   ml_task *task;
   void *arg;
   int items, chunk, chunks;
-  _Alignas(64) atomic_int done;  /* chunks finished */
-  _Alignas(64) atomic_uint loop; /* how many loops there have been */
-  atomic_int sleepers;
+} loop;
+
+/* What the caller tells one thread is on one cache line, and what the thread says of itself on the next. */
+typedef struct {
+  _Alignas(64) atomic_int left; /* chunks of the share that nobody has taken yet, the last ones before `end` */
+  atomic_uint turn;             /* how many loops this thread has had a share of */
+  int end;
+  loop of; /* written before `left` makes it visible, read only after taking a chunk */
+  _Alignas(64) atomic_int works;
+  atomic_int sleeps;
+  native_mutex mutex;
+  native_cond work;
+  /* The caller's notes. */
+  int given;           /* has a share of this loop */
+  int late;            /* was at work when the caller began to sleep */
+  int64_t back, pause; /* gets no share before that time; how long that is from when it was late */
+} share;
+
+struct ml_threads {
+  int n;      /* threads, the caller's among them */
+  int places; /* that were asked for: as many as there are shares */
+  native_thread *workers;
+  share *shares;
+  _Alignas(64) atomic_int done; /* chunks reported */
   atomic_int caller_sleeps;
   atomic_int quit;
   atomic_int started; /* workers that have taken their number */
   native_mutex mutex;
-  native_cond work, finished;
+  native_cond finished;
 };
 
-/* The first chunk of this thread's share; that of thread n is the end of the last one's. */
-static int share_begin(const ml_threads *t, int thread) {
-  return (int)((int64_t)t->chunks * thread / t->n);
-}
-
-/* Takes a chunk of the share of `owner` and works on it as `thread`; 0 if none was left. A chunk that is taken keeps its loop alive: `done` cannot
- * be complete. */
-static int work_once(ml_threads *t, int owner, int thread) {
-  share *from = &t->shares[owner];
+/* Takes a chunk of `from` and works on it as `thread`: how many chunks the loop has, or 0 if none was left. A chunk that is taken keeps its loop
+ * alive: `done` cannot be complete before it is reported. */
+static int work_once(share *from, int thread) {
   int left = atomic_load_explicit(&from->left, memory_order_relaxed);
   do {
     if (left == 0) {
       return 0;
     }
   } while (!atomic_compare_exchange_weak_explicit(&from->left, &left, left - 1, memory_order_acquire, memory_order_relaxed));
-  int chunks = t->chunks;
-  int begin = (share_begin(t, owner + 1) - left) * t->chunk;
-  int end = t->items - begin < t->chunk ? t->items : begin + t->chunk;
-  t->task(t->arg, begin, end, thread);
-  if (atomic_fetch_add(&t->done, 1) + 1 == chunks && atomic_load(&t->caller_sleeps)) {
+  const loop of = from->of;
+  int begin = (from->end - left) * of.chunk;
+  int end = of.items - begin < of.chunk ? of.items : begin + of.chunk;
+  of.task(of.arg, begin, end, thread);
+  return of.chunks;
+}
+
+static void report(ml_threads *t, int n, int chunks) {
+  if (atomic_fetch_add(&t->done, n) + n == chunks && atomic_load(&t->caller_sleeps)) {
     native_mutex_lock(&t->mutex);
     native_cond_signal(&t->finished);
     native_mutex_unlock(&t->mutex);
   }
-  return 1;
 }
 
-/* Its own share, then what is left of the others'. */
+/* Its own share, reported at once, then what is left of the others'. */
 static void work(ml_threads *t, int thread) {
-  for (int i = 0, owner = thread; i < t->n; i++, owner = owner + 1 < t->n ? owner + 1 : 0) {
-    while (work_once(t, owner, thread)) {
+  share *own = &t->shares[thread];
+  atomic_store_explicit(&own->works, 1, memory_order_relaxed);
+  int n = 0, chunks = 0, of;
+  while ((of = work_once(own, thread)) > 0) {
+    chunks = of;
+    n++;
+  }
+  if (n > 0) {
+    report(t, n, chunks);
+  }
+  for (int i = 1, owner = thread; i < t->n; i++) {
+    owner = owner + 1 < t->n ? owner + 1 : 0;
+    while ((of = work_once(&t->shares[owner], thread)) > 0) {
+      report(t, 1, of);
     }
   }
+  atomic_store_explicit(&own->works, 0, memory_order_relaxed);
 }
 
 static native_result NATIVE_CALL worker(void *arg) {
   ml_threads *t = arg;
   int thread = atomic_fetch_add(&t->started, 1) + 1;
+  share *own = &t->shares[thread];
   unsigned seen = 0;
   ml_float_mode_enter();
   for (;;) {
-    for (int spin = 0; spin < SPINS && atomic_load_explicit(&t->loop, memory_order_relaxed) == seen; spin++) {
+    for (int spin = 0; spin < SPINS && atomic_load_explicit(&own->turn, memory_order_relaxed) == seen; spin++) {
       native_pause();
     }
-    if (atomic_load(&t->loop) == seen) {
-      native_mutex_lock(&t->mutex);
-      atomic_fetch_add(&t->sleepers, 1);
-      while (atomic_load(&t->loop) == seen && !atomic_load(&t->quit)) {
-        native_cond_wait(&t->work, &t->mutex);
+    if (atomic_load(&own->turn) == seen) {
+      native_mutex_lock(&own->mutex);
+      (void)atomic_exchange(&own->sleeps, 1); /* emulators let a plain store pass the load behind it */
+      while (atomic_load(&own->turn) == seen && !atomic_load(&t->quit)) {
+        native_cond_wait(&own->work, &own->mutex);
       }
-      atomic_fetch_sub(&t->sleepers, 1);
-      native_mutex_unlock(&t->mutex);
+      atomic_store(&own->sleeps, 0);
+      native_mutex_unlock(&own->mutex);
     }
     if (atomic_load(&t->quit)) {
       return 0;
     }
-    seen = atomic_load(&t->loop);
+    seen = atomic_load(&own->turn);
     work(t, thread);
+  }
+}
+
+/* Gives every thread that is not away its share, and wakes those that sleep. */
+static void hand_out(ml_threads *t, loop of, int64_t now) {
+  int threads = 0, before = 0, end = 0;
+  for (int i = 0; i < t->n; i++) {
+    threads += t->shares[i].back <= now;
+  }
+  for (int i = 0; i < t->n; i++) {
+    share *s = &t->shares[i];
+    int begin = end;
+    before += s->back <= now;
+    end = (int)((int64_t)of.chunks * before / threads);
+    s->given = end > begin;
+    if (s->given) {
+      s->of = of;
+      s->end = end;
+      atomic_store_explicit(&s->left, end - begin, memory_order_release);
+      atomic_store_explicit(&s->turn, atomic_load_explicit(&s->turn, memory_order_relaxed) + 1, memory_order_release);
+    }
+  }
+  /* Either we see that a thread sleeps, or it sees its turn. One fence for all: a stronger store to each would wait for each in turn. */
+  atomic_thread_fence(memory_order_seq_cst);
+  for (int i = 1; i < t->n; i++) {
+    share *s = &t->shares[i];
+    if (s->given && atomic_load(&s->sleeps)) {
+      native_mutex_lock(&s->mutex);
+      native_cond_signal(&s->work);
+      native_mutex_unlock(&s->mutex);
+    }
+  }
+}
+
+/* Sleeps until all chunks are reported. Threads that were waited for longer than everything before took will get no share for a while. */
+static void sleep_until_done(ml_threads *t, int chunks, int64_t start) {
+  int64_t slept = native_nanoseconds();
+  for (int i = 1; i < t->n; i++) {
+    t->shares[i].late = atomic_load_explicit(&t->shares[i].works, memory_order_relaxed);
+  }
+  native_mutex_lock(&t->mutex);
+  (void)atomic_exchange(&t->caller_sleeps, 1); /* see worker */
+  while (atomic_load(&t->done) < chunks) {
+    native_cond_wait(&t->finished, &t->mutex);
+  }
+  atomic_store(&t->caller_sleeps, 0);
+  native_mutex_unlock(&t->mutex);
+  int64_t now = native_nanoseconds();
+  if (now - slept <= slept - start) {
+    return;
+  }
+  for (int i = 1; i < t->n; i++) {
+    share *s = &t->shares[i];
+    if (s->late) {
+      int again = now - s->back < BACK_FOR_GOOD * s->pause;
+      s->pause = !again ? PAUSE_MIN : 2 * s->pause < PAUSE_MAX ? 2 * s->pause : PAUSE_MAX;
+      s->back = now + s->pause;
+    }
   }
 }
 
@@ -114,34 +200,16 @@ void ml_threads_run(ml_threads *t, ml_task *task, void *arg, int n, int chunk) {
     task(arg, 0, n, 0);
     return;
   }
-  t->task = task;
-  t->arg = arg;
-  t->items = n;
-  t->chunk = chunk;
-  t->chunks = (n - 1) / chunk + 1;
+  int64_t start = native_nanoseconds();
+  int chunks = (n - 1) / chunk + 1;
   atomic_store(&t->done, 0);
-  for (int i = 0; i < t->n; i++) {
-    atomic_store_explicit(&t->shares[i].left, share_begin(t, i + 1) - share_begin(t, i), memory_order_release);
-  }
-  atomic_fetch_add(&t->loop, 1);
-  if (atomic_load(&t->sleepers) > 0) {
-    native_mutex_lock(&t->mutex);
-    native_cond_broadcast(&t->work);
-    native_mutex_unlock(&t->mutex);
-  }
+  hand_out(t, (loop){task, arg, n, chunk, chunks}, start);
   work(t, 0);
-  for (int spin = 0; atomic_load(&t->done) < t->chunks; spin++) {
-    if (spin < SPINS) {
-      native_pause();
-      continue;
-    }
-    native_mutex_lock(&t->mutex);
-    (void)atomic_exchange(&t->caller_sleeps, 1); /* emulators let a plain store pass the load behind it */
-    while (atomic_load(&t->done) < t->chunks) {
-      native_cond_wait(&t->finished, &t->mutex);
-    }
-    atomic_store(&t->caller_sleeps, 0);
-    native_mutex_unlock(&t->mutex);
+  for (int spin = 0; spin < SPINS && atomic_load(&t->done) < chunks; spin++) {
+    native_pause();
+  }
+  if (atomic_load(&t->done) < chunks) {
+    sleep_until_done(t, chunks, start);
   }
 }
 
@@ -156,12 +224,13 @@ ml_status ml_threads_create(int n, ml_threads **out, ml_error *err) {
     ml_aligned_free(shares);
     return ml_fail(err, ML_E_NOMEM, "no memory for %d threads", n);
   }
-  *t = (ml_threads){.n = 1, .workers = workers, .shares = shares};
+  *t = (ml_threads){.n = 1, .workers = workers, .shares = shares, .places = n};
   for (int i = 0; i < n; i++) {
-    atomic_init(&shares[i].left, 0);
+    shares[i] = (share){.left = 0};
+    native_mutex_init(&shares[i].mutex);
+    native_cond_init(&shares[i].work);
   }
   native_mutex_init(&t->mutex);
-  native_cond_init(&t->work);
   native_cond_init(&t->finished);
   while (t->n < n && native_thread_start(&workers[t->n], STACK_BYTES, worker, t)) {
     t->n++;
@@ -179,15 +248,20 @@ void ml_threads_free(ml_threads *t) {
   if (t == NULL) {
     return;
   }
-  native_mutex_lock(&t->mutex);
   atomic_store(&t->quit, 1);
-  native_cond_broadcast(&t->work);
-  native_mutex_unlock(&t->mutex);
   for (int i = 1; i < t->n; i++) {
+    native_mutex_lock(&t->shares[i].mutex);
+    native_cond_signal(&t->shares[i].work);
+    native_mutex_unlock(&t->shares[i].mutex);
+  }
+  for (int i = 1; i < t->n; i++) { /* whose share is not that of the same number: who starts first has the first */
     native_thread_join(t->workers[i]);
   }
+  for (int i = 0; i < t->places; i++) {
+    native_cond_destroy(&t->shares[i].work);
+    native_mutex_destroy(&t->shares[i].mutex);
+  }
   native_cond_destroy(&t->finished);
-  native_cond_destroy(&t->work);
   native_mutex_destroy(&t->mutex);
   free(t->workers);
   ml_aligned_free(t->shares);
