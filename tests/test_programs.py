@@ -21,7 +21,7 @@ SANITIZERS = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
 def run_program(program: Path, *arguments: object, environment: dict[str, str] | None = None) -> str:
     """Runs one; its last line must say that something passed and nothing failed, and a sanitizer's report fails it."""
     command = [program, *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | (environment or {}))
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900, env=os.environ | (environment or {}))
     last = re.fullmatch(r"(\d+) passed, (\d+) failed", (run.stdout.splitlines() or [""])[-1])
     assert run.returncode == 0 and last and int(last[1]) > 0 and last[2] == "0", f"{run.stdout[-2000:]}\n{run.stderr[-4000:]}"
     assert "ERROR" not in run.stderr and "runtime error" not in run.stderr, run.stderr

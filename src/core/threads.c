@@ -3,8 +3,8 @@
  *
  * Every thread has a share of the chunks, the same one in each loop over the same matrix: it reads one piece of memory from end to end, and finds
  * what fits its cache there the next time. Who is done takes from the shares of the others, chunk by chunk, so a thread that the system has put
- * aside for another program holds up one chunk at most. Waiting spins only for a moment before it sleeps, and a thread that was waited for longer
- * than the rest of the loop took gets no share for a while: a busy neighbour costs its share and no more. */
+ * aside for another program holds up one chunk at most. Waiting spins only for a moment before it sleeps, and a thread that was waited for far
+ * longer than the rest of the loop took gets no share for a while: a busy neighbour costs its share and no more. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -21,10 +21,13 @@
 #define STACK_BYTES ((size_t)1 << 20)
 /* Between two loops of one token lie microseconds: worth waiting for without sleeping, but not much longer. */
 #define SPINS 2000
+/* A thread is late that reports when the caller has slept this many times as long as the loop had taken until then. Cores that are slower than the
+ * caller's are not late with a chunk each. */
+#define LATE_TIMES 4
 /* Nanoseconds that a late thread gets no share. The system puts a thread aside for some milliseconds at a time. A neighbour that stays is met again
- * and again, so the pause doubles, unless the thread has been back for far longer than it was away; one that leaves is noticed a second later. */
+ * and again, so the pause doubles, unless the thread has been back for far longer than it was away and the loop took. */
 #define PAUSE_MIN ((int64_t)4000000)
-#define PAUSE_MAX ((int64_t)1000000000)
+#define PAUSE_MAX ((int64_t)256000000)
 #define BACK_FOR_GOOD 16
 
 typedef struct {
@@ -39,13 +42,12 @@ typedef struct {
   atomic_uint turn;             /* how many loops this thread has had a share of */
   int end;
   loop of; /* written before `left` makes it visible, read only after taking a chunk */
-  _Alignas(64) atomic_int works;
-  atomic_int sleeps;
+  _Alignas(64) atomic_int sleeps;
   native_mutex mutex;
   native_cond work;
+  int64_t reported; /* when it last did while the caller slept; 0: it has not */
   /* The caller's notes. */
   int given;           /* has a share of this loop */
-  int late;            /* was at work when the caller began to sleep */
   int64_t back, pause; /* gets no share before that time; how long that is from when it was late */
 } share;
 
@@ -78,7 +80,10 @@ static int work_once(share *from, int thread) {
   return of.chunks;
 }
 
-static void report(ml_threads *t, int n, int chunks) {
+static void report(ml_threads *t, int thread, int n, int chunks) {
+  if (atomic_load(&t->caller_sleeps)) {
+    t->shares[thread].reported = native_nanoseconds();
+  }
   if (atomic_fetch_add(&t->done, n) + n == chunks && atomic_load(&t->caller_sleeps)) {
     native_mutex_lock(&t->mutex);
     native_cond_signal(&t->finished);
@@ -89,22 +94,20 @@ static void report(ml_threads *t, int n, int chunks) {
 /* Its own share, reported at once, then what is left of the others'. */
 static void work(ml_threads *t, int thread) {
   share *own = &t->shares[thread];
-  atomic_store_explicit(&own->works, 1, memory_order_relaxed);
   int n = 0, chunks = 0, of;
   while ((of = work_once(own, thread)) > 0) {
     chunks = of;
     n++;
   }
   if (n > 0) {
-    report(t, n, chunks);
+    report(t, thread, n, chunks);
   }
   for (int i = 1, owner = thread; i < t->n; i++) {
     owner = owner + 1 < t->n ? owner + 1 : 0;
     while ((of = work_once(&t->shares[owner], thread)) > 0) {
-      report(t, 1, of);
+      report(t, thread, 1, of);
     }
   }
-  atomic_store_explicit(&own->works, 0, memory_order_relaxed);
 }
 
 static native_result NATIVE_CALL worker(void *arg) {
@@ -165,11 +168,11 @@ static void hand_out(ml_threads *t, loop of, int64_t now) {
   }
 }
 
-/* Sleeps until all chunks are reported. Threads that were waited for longer than everything before took will get no share for a while. */
+/* Sleeps until all chunks are reported. Late is who reported late, whenever the system lets the caller go on. */
 static void sleep_until_done(ml_threads *t, int chunks, int64_t start) {
   int64_t slept = native_nanoseconds();
   for (int i = 1; i < t->n; i++) {
-    t->shares[i].late = atomic_load_explicit(&t->shares[i].works, memory_order_relaxed);
+    t->shares[i].reported = 0;
   }
   native_mutex_lock(&t->mutex);
   (void)atomic_exchange(&t->caller_sleeps, 1); /* see worker */
@@ -178,16 +181,13 @@ static void sleep_until_done(ml_threads *t, int chunks, int64_t start) {
   }
   atomic_store(&t->caller_sleeps, 0);
   native_mutex_unlock(&t->mutex);
-  int64_t now = native_nanoseconds();
-  if (now - slept <= slept - start) {
-    return;
-  }
   for (int i = 1; i < t->n; i++) {
     share *s = &t->shares[i];
-    if (s->late) {
-      int again = now - s->back < BACK_FOR_GOOD * s->pause;
+    if (s->reported - slept > LATE_TIMES * (slept - start)) {
+      int64_t took = s->reported - start, away = s->pause > took ? s->pause : took;
+      int again = s->pause > 0 && s->reported - s->back < BACK_FOR_GOOD * away;
       s->pause = !again ? PAUSE_MIN : 2 * s->pause < PAUSE_MAX ? 2 * s->pause : PAUSE_MAX;
-      s->back = now + s->pause;
+      s->back = s->reported + s->pause;
     }
   }
 }

@@ -41,7 +41,7 @@
   /* y += a * x */                                                                                                                  \
   void ml_k_axpy_f32_##isa(float *y, float a, const float *x, int n);                                                               \
   /* Attention of `queries` vectors of n floats over `positions` keys or values of n floats, each one behind the other:             \
-   * y[i * stride + t] = dot_f32(q_i, k_t) * factor */                                                                              \
+   * y[i * stride + t] = dot_f32(q_i, k_t) * factor; nothing where positions <= 0 */                                                \
   void ml_k_scores_f32_##isa(float *y, size_t stride, const float *q, int queries, const float *k, int positions, int n,            \
                              float factor);                                                                                         \
   /* y_i = y_i + p[i * stride + t] * v_t, an axpy_f32 for every t, in rising order */                                               \
