@@ -21,9 +21,10 @@
 #define STACK_BYTES ((size_t)1 << 20)
 /* Between two loops of one token lie microseconds: worth waiting for without sleeping, but not much longer. */
 #define SPINS 2000
-/* A thread is late that reports when the caller has slept this many times as long as the loop had taken until then. Cores that are slower than the
- * caller's are not late with a chunk each. */
+/* A thread is late that reports when the caller, who always has a chunk of its own, has slept this many times as long as the loop had taken until
+ * then, and so many nanoseconds. Cores that are slower than the caller's are not late with a chunk each, nor is who has just been woken. */
 #define LATE_TIMES 4
+#define LATE_MIN ((int64_t)1000000)
 /* Nanoseconds that a late thread gets no share. The system puts a thread aside for some milliseconds at a time. A neighbour that stays is met again
  * and again, so the pause doubles, unless the thread has been back for far longer than it was away and the loop took. */
 #define PAUSE_MIN ((int64_t)4000000)
@@ -147,7 +148,7 @@ static void hand_out(ml_threads *t, loop of, int64_t now) {
     share *s = &t->shares[i];
     int begin = end;
     before += s->back <= now;
-    end = (int)((int64_t)of.chunks * before / threads);
+    end = (int)(((int64_t)of.chunks * before + threads - 1) / threads);
     s->given = end > begin;
     if (s->given) {
       s->of = of;
@@ -183,7 +184,7 @@ static void sleep_until_done(ml_threads *t, int chunks, int64_t start) {
   native_mutex_unlock(&t->mutex);
   for (int i = 1; i < t->n; i++) {
     share *s = &t->shares[i];
-    if (s->reported - slept > LATE_TIMES * (slept - start)) {
+    if (s->reported - slept > LATE_TIMES * (slept - start) && s->reported - slept > LATE_MIN) {
       int64_t took = s->reported - start, away = s->pause > took ? s->pause : took;
       int again = s->pause > 0 && s->reported - s->back < BACK_FOR_GOOD * away;
       s->pause = !again ? PAUSE_MIN : 2 * s->pause < PAUSE_MAX ? 2 * s->pause : PAUSE_MAX;
