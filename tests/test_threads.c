@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "../src/core/native_clock.h"
 #include "../src/core/native_threads.h"
 #include "harness.h"
 

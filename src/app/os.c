@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../core/native_clock.h"
+
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal_number) {
@@ -89,9 +91,7 @@ int os_is_same(const char *a, const char *b) {
 }
 
 double os_milliseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+  return (double)native_nanoseconds() * 1e-6;
 }
 
 uint64_t os_random_seed(void) {

@@ -12,6 +12,7 @@
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
+#include "../core/native_clock.h"
 #include "../core/windows_text.h"
 
 /* -- Start, Ctrl-C ---------------------------------------------------------------------------------------------------- */
@@ -314,10 +315,7 @@ int os_is_same(const char *a, const char *b) {
 /* -- Clocks, process ----------------------------------------------------------------------------------------------------- */
 
 double os_milliseconds(void) {
-  LARGE_INTEGER now, per_second;
-  QueryPerformanceCounter(&now);
-  QueryPerformanceFrequency(&per_second);
-  return (double)now.QuadPart * 1e3 / (double)per_second.QuadPart;
+  return (double)native_nanoseconds() * 1e-6;
 }
 
 uint64_t os_random_seed(void) {

@@ -4,7 +4,6 @@
 #define ML_CORE_NATIVE_THREADS_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #ifdef _WIN32
 
@@ -62,13 +61,7 @@ static inline void native_cond_signal(native_cond *cond) {
   WakeConditionVariable(cond);
 }
 
-static inline int64_t native_nanoseconds(void) {
-  LARGE_INTEGER now, per_second;
-  QueryPerformanceCounter(&now);
-  QueryPerformanceFrequency(&per_second);
-  return (int64_t)((double)now.QuadPart * (1e9 / (double)per_second.QuadPart));
-}
-
+/* Tells the CPU that this thread waits in a loop. */
 static inline void native_pause(void) {
   YieldProcessor();
 }
@@ -76,7 +69,6 @@ static inline void native_pause(void) {
 #else
 
 #include <pthread.h>
-#include <time.h>
 
 typedef pthread_t native_thread;
 typedef pthread_mutex_t native_mutex;
@@ -130,13 +122,6 @@ static inline void native_cond_wait(native_cond *cond, native_mutex *mutex) {
 
 static inline void native_cond_signal(native_cond *cond) {
   pthread_cond_signal(cond);
-}
-
-/* A clock that never goes back. */
-static inline int64_t native_nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Tells the CPU that this thread waits in a loop. */

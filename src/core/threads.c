@@ -15,6 +15,7 @@
 
 #include "aligned.h"
 #include "float_mode.h"
+#include "native_clock.h"
 #include "native_threads.h"
 
 /* A kernel takes up to 4 bytes per column (ML_MAX_COLS) of its scratch from the stack; some C libraries give a thread 128 KiB. */

@@ -12,8 +12,8 @@
  * row's length is far enough; with one it took ten times that, and a quarter of the bandwidth was left. */
 #define ML_PREFETCH_AHEAD 512
 
-/* The `bytes` that lie ML_PREFETCH_AHEAD behind p. Beyond the end of a tensor it does nothing; the address is formed as an integer because it may lie outside the array. The scales are an
- * eighth of the traffic and left to the hardware. */
+/* The `bytes` that lie ML_PREFETCH_AHEAD behind p. Beyond the end of a tensor it does nothing; the address is formed as an integer because it may lie
+ * outside the array. The scales are an eighth of the traffic and left to the hardware. */
 ML_INLINE void ml_prefetch_ahead(const void *p, int bytes) {
 #if defined(__GNUC__)
   ML_UNROLL for (int i = 0; i < bytes; i += 64) {

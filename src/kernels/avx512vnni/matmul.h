@@ -22,7 +22,7 @@ ML_INLINE __m512i four_activations(const int8_t *x) {
   return _mm512_set1_epi32(word);
 }
 
-ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
+ML_INLINE void add_block(float *lane, int first, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
   __m512i w0 = _mm512_load_si512(w->group[0]), w1 = _mm512_load_si512(w->group[1]), w2 = _mm512_load_si512(w->group[2]),
           w3 = _mm512_load_si512(w->group[3]), w4 = _mm512_load_si512(w->group[4]), w5 = _mm512_load_si512(w->group[5]),
           w6 = _mm512_load_si512(w->group[6]), w7 = _mm512_load_si512(w->group[7]);
@@ -31,7 +31,7 @@ ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, c
   const float *dx = x->d + b;
   const int32_t *sums = x->sums + b;
   int blocks = x->n / ML_QK;
-  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sums += blocks, lane += PANEL_ROWS, from += PANEL_ROWS) {
+  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sums += blocks, lane += PANEL_ROWS) {
     /* Two chains: one of eight would take longer than all the rest. */
     __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w0, four_activations(q));
     __m512i t = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w4, four_activations(q + 16));
@@ -43,7 +43,7 @@ ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, c
     t = _mm512_dpbusd_epi32(t, w7, four_activations(q + 28));
     s = _mm512_sub_epi32(_mm512_add_epi32(s, t), _mm512_slli_epi32(_mm512_set1_epi32(*sums), OFFSET_BITS));
     __m512 term = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_mul_ps(dw, _mm512_set1_ps(*dx)));
-    _mm512_store_ps(lane, _mm512_add_ps(_mm512_load_ps(from), term));
+    _mm512_store_ps(lane, _mm512_add_ps(first ? _mm512_setzero_ps() : _mm512_load_ps(lane), term));
   }
 }
 

@@ -8,6 +8,8 @@
 #include "../inline.h"
 
 #define PANEL_ROWS 16
+/* Sixteen were 3 % slower. */
+#define TILE_COLUMNS 8
 
 /* Four bytes of each of sixteen rows, eight times. */
 typedef struct {

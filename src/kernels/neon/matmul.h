@@ -15,26 +15,25 @@
 #endif
 
 /* The terms of a block, for one lane of four rows. */
-ML_INLINE void add_terms(float *lane, const float *from, int32x4_t sums, v4 dw, v4 dx) {
-  v4_store(lane, v4_add(v4_load(from), v4_mul(vcvtq_f32_s32(sums), v4_mul(dw, dx))));
+ML_INLINE void add_terms(float *lane, int first, int32x4_t sums, v4 dw, v4 dx) {
+  v4_store(lane, v4_add(first ? v4_set1(0.0f) : v4_load(lane), v4_mul(vcvtq_f32_s32(sums), v4_mul(dw, dx))));
 }
 
-ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
+ML_INLINE void add_block(float *lane, int first, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
   int blocks = x->n / ML_QK;
   for (int r = 0; r < PANEL_ROWS; r += ROWS) {
     four_rows upper = load_rows(w, r), lower = load_rows(w, r + ROWS - 4);
     v4 d_upper = v4_load(d + r), d_lower = v4_load(d + r + ROWS - 4);
     const int8_t *q = x->q + (size_t)b * ML_QK;
     const float *dx = x->d + b;
-    const float *before = from + r;
     float *sum = lane + r;
-    for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sum += PANEL_ROWS, before += PANEL_ROWS) {
+    for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sum += PANEL_ROWS) {
       keep_whole(&upper);
       keep_whole(&lower);
       int8x16_t x0 = opaque(vld1q_s8(q)), x1 = opaque(vld1q_s8(q + 16));
-      add_terms(sum, before, dot(upper, x0, x1), d_upper, v4_set1(*dx));
+      add_terms(sum, first, dot(upper, x0, x1), d_upper, v4_set1(*dx));
       if (ROWS == 8) {
-        add_terms(sum + 4, before + 4, dot(lower, x0, x1), d_lower, v4_set1(*dx));
+        add_terms(sum + 4, first, dot(lower, x0, x1), d_lower, v4_set1(*dx));
       }
     }
   }

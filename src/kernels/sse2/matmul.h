@@ -10,24 +10,24 @@
 
 #include "../vector/vf_of_4.h"
 
-ML_INLINE void add_terms(float *lane, const float *from, __m128i s, const float *d, __m128 dx) {
+ML_INLINE void add_terms(float *lane, int first, __m128i s, const float *d, __m128 dx) {
   __m128 term = _mm_mul_ps(_mm_cvtepi32_ps(s), _mm_mul_ps(_mm_load_ps(d), dx));
-  _mm_store_ps(lane, _mm_add_ps(_mm_load_ps(from), term));
+  _mm_store_ps(lane, _mm_add_ps(first ? _mm_setzero_ps() : _mm_load_ps(lane), term));
 }
 
-ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
+ML_INLINE void add_block(float *lane, int first, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
   const int8_t *q = x->q + (size_t)b * ML_QK;
   const float *dx = x->d + b;
   const int32_t *sum = x->sums + b;
   int blocks = x->n / ML_QK;
-  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sum += blocks, lane += PANEL_ROWS, from += PANEL_ROWS) {
+  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, sum += blocks, lane += PANEL_ROWS) {
     ML_REREAD(w);
     row_sums s = block_sums(w, q, *sum);
     __m128 scale = _mm_set1_ps(*dx);
-    add_terms(lane, from, s.a, d, scale);
-    add_terms(lane + 4, from + 4, s.b, d + 4, scale);
-    add_terms(lane + 8, from + 8, s.c, d + 8, scale);
-    add_terms(lane + 12, from + 12, s.d, d + 12, scale);
+    add_terms(lane, first, s.a, d, scale);
+    add_terms(lane + 4, first, s.b, d + 4, scale);
+    add_terms(lane + 8, first, s.c, d + 8, scale);
+    add_terms(lane + 12, first, s.d, d + 12, scale);
   }
 }
 

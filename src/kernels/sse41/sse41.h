@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * What the sse41 folder implements; float kernels gain nothing from SSE4.1, and products of Q8_0 weights with many vectors only their own remainder
- * of rows: the rest of both is sse2's. */
+ * What the sse41 folder implements. Float kernels gain nothing from SSE4.1 and are sse2's; neither do products of Q8_0 weights with many vectors,
+ * but for the rows that are left over: their file is here to take these to this folder's matvec. */
 #ifndef ML_KERNELS_SSE41_H
 #define ML_KERNELS_SSE41_H
 

@@ -14,13 +14,13 @@ ML_INLINE svint32_t add_words(svint32_t sum, svint8_t w0, svint8_t w1, svint8_t 
   return svdot_lane(svdot_lane(svdot_lane(svdot_lane(sum, w0, x, 0), w1, x, 1), w2, x, 2), w3, x, 3);
 }
 
-ML_INLINE void add_terms(svbool_t rows, float *lane, const float *from, svint32_t sums, svfloat32_t dw, svfloat32_t dx) {
+ML_INLINE void add_terms(svbool_t rows, float *lane, int first, svint32_t sums, svfloat32_t dw, svfloat32_t dx) {
   svfloat32_t term = svmul_x(rows, svcvt_f32_x(rows, sums), svmul_x(rows, dw, dx));
-  svst1(rows, lane, svadd_x(rows, svld1(rows, from), term));
+  svst1(rows, lane, svadd_x(rows, first ? svdup_f32(0.0f) : svld1(rows, lane), term));
 }
 
 /* What add_block does, for one vector of rows from r on or for two, which share the loads of x. */
-ML_INLINE void add_rows(int vectors, int r, float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b,
+ML_INLINE void add_rows(int vectors, int r, float *lane, int first, const panel_block *w, const float *d, const ml_qact *x, int b,
                         int columns) {
   int next = vectors == 2 ? r + (int)svcntw() : r, blocks = x->n / ML_QK;
   svbool_t upper = svwhilelt_b32(r, PANEL_ROWS), lower = svwhilelt_b32(next, PANEL_ROWS);
@@ -35,28 +35,28 @@ ML_INLINE void add_rows(int vectors, int r, float *lane, const float *from, cons
   const svint32_t zero = svdup_s32(0);
   const int8_t *q = x->q + (size_t)b * ML_QK;
   const float *dx = x->d + b;
-  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, lane += PANEL_ROWS, from += PANEL_ROWS) {
+  for (int c = 0; c < columns; c++, q += x->n, dx += blocks, lane += PANEL_ROWS) {
     svint8_t x0 = svld1rq(svptrue_b8(), q), x1 = svld1rq(svptrue_b8(), q + 16);
     svfloat32_t scale = svdup_f32(*dx);
     if (vectors == 2) {
-      add_terms(upper, lane + r, from + r, add_words(add_words(zero, u0, u1, u2, u3, x0), u4, u5, u6, u7, x1), d_upper, scale);
-      add_terms(lower, lane + next, from + next, add_words(add_words(zero, l0, l1, l2, l3, x0), l4, l5, l6, l7, x1), d_lower, scale);
+      add_terms(upper, lane + r, first, add_words(add_words(zero, u0, u1, u2, u3, x0), u4, u5, u6, u7, x1), d_upper, scale);
+      add_terms(lower, lane + next, first, add_words(add_words(zero, l0, l1, l2, l3, x0), l4, l5, l6, l7, x1), d_lower, scale);
     } else { /* two chains: A64FX takes nine cycles for each link */
       svint32_t sums = svadd_x(upper, add_words(zero, u0, u1, u2, u3, x0), add_words(zero, u4, u5, u6, u7, x1));
-      add_terms(upper, lane + r, from + r, sums, d_upper, scale);
+      add_terms(upper, lane + r, first, sums, d_upper, scale);
     }
   }
 }
 
-ML_INLINE void add_block(float *lane, const float *from, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
+ML_INLINE void add_block(float *lane, int first, const panel_block *w, const float *d, const ml_qact *x, int b, int columns) {
   int lanes = (int)svcntw();
   if (2 * lanes <= PANEL_ROWS) {
     for (int r = 0; r < PANEL_ROWS; r += 2 * lanes) {
-      add_rows(2, r, lane, from, w, d, x, b, columns);
+      add_rows(2, r, lane, first, w, d, x, b, columns);
     }
   } else {
     for (int r = 0; r < PANEL_ROWS; r += lanes) {
-      add_rows(1, r, lane, from, w, d, x, b, columns);
+      add_rows(1, r, lane, first, w, d, x, b, columns);
     }
   }
 }
