@@ -4,7 +4,7 @@
 #include "add_up8.h"
 #include "avx2.h"
 
-typedef ml_qact activations;
+#include "../vector/plain_activations.h"
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
@@ -16,7 +16,7 @@ ML_INLINE __m256i block_dot(const int8_t *w, const int8_t *x) {
 }
 
 ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
-#define BLOCK(i) ((i) < n ? block_dot(w + (b + (i)) * BLOCK_BYTES, x->q + (b + (i)) * ML_QK) : _mm256_setzero_si256())
+#define BLOCK(i) ((i) < n ? block_dot(w + (i)*BLOCK_BYTES, x->q + (b + (i)) * ML_QK) : _mm256_setzero_si256())
   return ADD_UP_BLOCKS(n);
 #undef BLOCK
 }

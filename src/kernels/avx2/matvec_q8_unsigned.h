@@ -10,7 +10,7 @@
 #include "add_up8.h"
 #include "fold8.h"
 
-typedef ml_qact activations;
+#include "../vector/plain_activations.h"
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
@@ -26,7 +26,6 @@ ML_INLINE __m256i block_dot(const int8_t *w, const int8_t *q) {
 
 ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
   const int8_t *q = x->q + b * ML_QK;
-  w += b * BLOCK_BYTES;
 #define BLOCK(i) ((i) < n ? block_dot(w + (i)*BLOCK_BYTES, q + (i)*ML_QK) : _mm256_setzero_si256())
   return _mm256_sub_epi32(ADD_UP_BLOCKS(n), _mm256_slli_epi32(first_sums(x->sums + b, n), 7));
 #undef BLOCK

@@ -6,15 +6,8 @@
 #include "../inline.h"
 #include "avx512vnni.h"
 
-/* The activations as four blocks of weights need them: the low halves of four blocks, then their high halves, zeros for blocks that do not
- * exist; and 8 times the sum of each block. */
-typedef struct {
-  _Alignas(64) int8_t q[ML_MAX_COLS + 8 * ML_QK];
-  _Alignas(32) int32_t eight_sums[ML_MAX_COLS / ML_QK + 8];
-  const float *d;
-} activations;
+#include "../vector/split_activations.h"
 
-#define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 #define BLOCK_WORDS (ML_QK / 8)
 
 /* Each quarter of a and b holds four partial sums of one block: each quarter of the result is two of a, two of b: a b a b. */
@@ -34,12 +27,6 @@ ML_INLINE __m256i lower_half(__m512i a) {
   return _mm512_castsi512_si256(a);
 }
 
-/* Sixteen partial sums, a quarter for each of four blocks: low times the 64 bytes at x, high times the 64 after them. */
-ML_INLINE __m512i four_dots(__m512i low, __m512i high, const int8_t *x) {
-  __m512i half = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, _mm512_load_si512(x));
-  return _mm512_dpbusd_epi32(half, high, _mm512_load_si512(x + 64));
-}
-
 /* The sums of eight blocks in order, from those of blocks 0 to 3 and 4 to 7. */
 ML_INLINE __m256i in_order(__m512i a, __m512i b) {
   /* Quarter i is a b a b of blocks i and 4 + i: the sum of its halves. */
@@ -49,43 +36,22 @@ ML_INLINE __m256i in_order(__m512i a, __m512i b) {
   return _mm256_add_epi32(lower_half(_mm512_permutexvar_epi32(evens, quarters)), lower_half(_mm512_permutexvar_epi32(odds, quarters)));
 }
 
-static void prepare(activations *out, const ml_qact *x) {
-  int blocks = x->n / ML_QK;
-  /* Of two registers with two blocks each: the low halves of all four, and the high halves. */
-  const __m512i low = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13), high = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
-  out->d = x->d;
-  for (int b = 0; b < blocks; b += 8) {
-    int8_t *q = out->q + b * ML_QK;
-    for (int i = 0; i < 8; i += 4) {
-      __m512i first = load_words(x->q + (b + i) * ML_QK, (blocks - b - i) * (ML_QK / 4));
-      __m512i second = load_words(x->q + (b + i + 2) * ML_QK, (blocks - b - i - 2) * (ML_QK / 4));
-      _mm512_store_si512(q + i * ML_QK, _mm512_permutex2var_epi64(first, low, second));
-      _mm512_store_si512(q + i * ML_QK + 64, _mm512_permutex2var_epi64(first, high, second));
-    }
-    for (int i = 0; i < 8; i++) {
-      out->eight_sums[b + i] = b + i < blocks ? 8 * x->sums[b + i] : 0;
-    }
-  }
-}
-
-/* Of the four blocks at w, of which n exist. */
-ML_INLINE __m512i four_blocks(const int8_t *w, const int8_t *x, int n) {
+/* Sixteen partial sums, a quarter for each of the four blocks at w, of which n exist. */
+ML_INLINE __m512i four_blocks(const int8_t *w, const int8_t *low, const int8_t *high, int n) {
   const __m512i nibble = _mm512_set1_epi8(15);
   __m512i weights = load_words(w, n * BLOCK_WORDS);
-  return four_dots(_mm512_and_si512(weights, nibble), _mm512_and_si512(_mm512_srli_epi16(weights, 4), nibble), x);
+  __m512i half = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(weights, nibble), _mm512_loadu_si512(low));
+  return _mm512_dpbusd_epi32(half, _mm512_and_si512(_mm512_srli_epi16(weights, 4), nibble), _mm512_loadu_si512(high));
 }
 
 ML_INLINE __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n) {
-  const int8_t *q = x->q + b * ML_QK;
-  w += b * BLOCK_BYTES;
-  __m256i sums = in_order(four_blocks(w, q, n), four_blocks(w + 64, q + 128, n - 4));
-  return _mm256_sub_epi32(sums, _mm256_load_si256((const __m256i *)(const void *)(x->eight_sums + b)));
+  const int8_t *low = x->low + b * BLOCK_BYTES, *high = x->high + b * BLOCK_BYTES;
+  __m256i sums = in_order(four_blocks(w, low, high, n), four_blocks(w + 64, low + 64, high + 64, n - 4));
+  return _mm256_sub_epi32(sums, _mm256_loadu_si256((const __m256i *)(const void *)(x->eight_sums + b)));
 }
 
 #include "../avx2/matvec.h"
 
 void ml_k_matvec_q4_avx512vnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

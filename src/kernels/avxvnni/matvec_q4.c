@@ -4,16 +4,14 @@
 #include "../avx2/add_up8.h"
 #include "avxvnni.h"
 
-ML_INLINE __m256i two_dots(__m256i w, const int8_t *x) {
+ML_INLINE __m256i two_dots(__m256i w, const int8_t *l, const int8_t *h) {
   const __m256i nibble = _mm256_set1_epi8(15);
-  __m256i low = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_and_si256(w, nibble), load256(x));
-  return _mm256_dpbusd_avx_epi32(low, _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), load256(x + 32));
+  __m256i low = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), _mm256_and_si256(w, nibble), load256(l));
+  return _mm256_dpbusd_avx_epi32(low, _mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), load256(h));
 }
 
 #include "../avx2/matvec_q4.h"
 
 void ml_k_matvec_q4_avxvnni(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -17,7 +17,5 @@ ML_INLINE int32x4_t nibble_dot(int8x16_t low, int8x16_t high, const int8_t *q) {
 #include "matvec_q4.h"
 
 void ml_k_matvec_q4_neon(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -17,16 +17,6 @@ typedef struct {
 
 #define BLOCK_BYTES ML_Q4_BLOCK_BYTES
 
-ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
-  uint8x16_t nibbles = vreinterpretq_u8_s8(vld1q_s8(w));
-  int8x16_t low = vreinterpretq_s8_u8(vandq_u8(nibbles, vdupq_n_u8(15))), high = vreinterpretq_s8_u8(vshrq_n_u8(nibbles, 4));
-  return nibble_dot(low, high, q);
-}
-
-#define FINISH(sums, x, b) vsubq_s32(sums, vld1q_s32((x)->eight_sums + (b)))
-
-#include "matvec.h"
-
 ML_INLINE void prepare(activations *out, const ml_qact *x) {
   int blocks = x->n / ML_QK;
   out->q = x->q;
@@ -37,5 +27,15 @@ ML_INLINE void prepare(activations *out, const ml_qact *x) {
   /* The last group of four reads beyond the end. */
   vst1q_s32(out->eight_sums + blocks, vdupq_n_s32(0));
 }
+
+ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
+  uint8x16_t nibbles = vreinterpretq_u8_s8(vld1q_s8(w));
+  int8x16_t low = vreinterpretq_s8_u8(vandq_u8(nibbles, vdupq_n_u8(15))), high = vreinterpretq_s8_u8(vshrq_n_u8(nibbles, 4));
+  return nibble_dot(low, high, q);
+}
+
+#define FINISH(sums, x, b) vsubq_s32(sums, vld1q_s32((x)->eight_sums + (b)))
+
+#include "matvec.h"
 
 #endif

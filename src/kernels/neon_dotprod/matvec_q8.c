@@ -5,7 +5,7 @@
 #include "../inline.h"
 #include "neon_dotprod.h"
 
-typedef ml_qact activations;
+#include "../vector/plain_activations.h"
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 

@@ -48,7 +48,5 @@ ML_INLINE __m128i block_dot(const int8_t *w, const int16_t *x) {
 #include "matvec.h"
 
 void ml_k_matvec_q4_sse2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -27,15 +27,17 @@ ML_INLINE __m128i block_dot(const int8_t *w, const int16_t *x) {
 
 #define FINISH(sums, x, b) _mm_srai_epi32(sums, 8)
 
+static void prepare(activations *out, const ml_qact *x) {
+  out->d = x->d;
+  for (int i = 0; i < x->n; i += 16) {
+    __m128i bytes = load128(x->q + i);
+    _mm_store_si128((__m128i *)(void *)(out->q + i), _mm_srai_epi16(_mm_slli_epi16(bytes, 8), 8));
+    _mm_store_si128((__m128i *)(void *)(out->q + i + 8), _mm_srai_epi16(bytes, 8));
+  }
+}
+
 #include "matvec.h"
 
 void ml_k_matvec_q8_sse2(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  a.d = x->d;
-  for (int i = 0; i < x->n; i += 16) {
-    __m128i bytes = load128(x->q + i);
-    _mm_store_si128((__m128i *)(void *)(a.q + i), _mm_srai_epi16(_mm_slli_epi16(bytes, 8), 8));
-    _mm_store_si128((__m128i *)(void *)(a.q + i + 8), _mm_srai_epi16(bytes, 8));
-  }
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -53,7 +53,5 @@ ML_INLINE i4 add_up4_int16(i4 a, i4 b, i4 c, i4 d) {
 #include "../sse2/matvec.h"
 
 void ml_k_matvec_q4_sse41(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

@@ -6,7 +6,7 @@
 #include "../sse2/add_up4.h"
 #include "sse41.h"
 
-typedef ml_qact activations;
+#include "../vector/plain_activations.h"
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 

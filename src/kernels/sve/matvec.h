@@ -5,28 +5,20 @@
  *
  * The including file has defined activations, whose d are the scales, BLOCK_BYTES (vector/matvec_rows.h), and
  *   void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n)
- *                      the integer sums of blocks b to b + n - 1 of the row w in order, 0 < n <= 8, the rest 0; the last four may
- *                      be left as they are if n <= 4 */
+ *                      the integer sums of the n blocks at w with blocks b to b + n - 1 of x in order, 0 < n <= 8, the rest 0; the last
+ *                      four may be left as they are if n <= 4 */
 #ifndef ML_KERNELS_SVE_MATVEC_H
 #define ML_KERNELS_SVE_MATVEC_H
 
 #include "../inline.h"
 #include "../neon/eight_lanes.h"
 
-ML_INLINE v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
-  int32_t sums[8];
-  eight_blocks(sums, w, x, b, 8);
-  sum.low = add_four(sum.low, vld1q_s32(sums), d + b, x->d + b, 4);
-  sum.high = add_four(sum.high, vld1q_s32(sums + 4), d + b + 4, x->d + b + 4, 4);
-  return sum;
-}
-
-ML_INLINE v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
+ML_INLINE v8 add_terms(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
   int32_t sums[8];
   eight_blocks(sums, w, x, b, n);
-  sum.low = add_four(sum.low, vld1q_s32(sums), d + b, x->d + b, n);
+  sum.low = add_four(sum.low, vld1q_s32(sums), d, x->d + b, n);
   if (n > 4) {
-    sum.high = add_four(sum.high, vld1q_s32(sums + 4), d + b + 4, x->d + b + 4, n - 4);
+    sum.high = add_four(sum.high, vld1q_s32(sums + 4), d + 4, x->d + b + 4, n - 4);
   }
   return sum;
 }

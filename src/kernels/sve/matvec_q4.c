@@ -7,27 +7,7 @@
 #include "add_up.h"
 #include "sve.h"
 
-/* The activations as the nibbles lie: the low halves of all blocks and their high halves; and 8 times the sum of each block. */
-typedef struct {
-  int8_t low[ML_MAX_COLS / 2], high[ML_MAX_COLS / 2];
-  int32_t eight_sums[ML_MAX_COLS / ML_QK + 8];
-  const float *d;
-} activations;
-
-#define BLOCK_BYTES ML_Q4_BLOCK_BYTES
-
-static void prepare(activations *out, const ml_qact *x) {
-  int blocks = x->n / ML_QK;
-  out->d = x->d;
-  for (int b = 0; b < blocks; b++) {
-    vst1q_s8(out->low + b * 16, vld1q_s8(x->q + b * ML_QK));
-    vst1q_s8(out->high + b * 16, vld1q_s8(x->q + b * ML_QK + 16));
-    out->eight_sums[b] = 8 * x->sums[b];
-  }
-  /* The last group of eight reads beyond the end. */
-  vst1q_s32(out->eight_sums + blocks, vdupq_n_s32(0));
-  vst1q_s32(out->eight_sums + blocks + 4, vdupq_n_s32(0));
-}
+#include "../vector/split_activations.h"
 
 ML_INLINE svint32_t dot(svbool_t which, const int8_t *w, const int8_t *low, const int8_t *high) {
   svuint8_t nibbles = svreinterpret_u8(svld1(which, w));
@@ -37,7 +17,6 @@ ML_INLINE svint32_t dot(svbool_t which, const int8_t *w, const int8_t *low, cons
 
 ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
   const int8_t *low = x->low + b * 16, *high = x->high + b * 16;
-  w += b * BLOCK_BYTES;
 /* Vector i, of `length` bytes, of the partial sums of all blocks. */
 #define VECTOR(i, length) \
   dot(existing((i) * (length), n, BLOCK_BYTES, length), w + (i) * (length), low + (i) * (length), high + (i) * (length))
@@ -68,7 +47,5 @@ ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations 
 #include "matvec.h"
 
 void ml_k_matvec_q4_sve(float *y, const ml_qtensor *W, const ml_qact *x, int r0, int r1, int apart) {
-  activations a;
-  prepare(&a, x);
-  matvec_rows(y, W, &a, r0, r1, apart);
+  matvec_rows(y, W, x, r0, r1, apart);
 }

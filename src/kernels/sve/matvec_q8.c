@@ -4,7 +4,7 @@
 #include "add_up.h"
 #include "sve.h"
 
-typedef ml_qact activations;
+#include "../vector/plain_activations.h"
 
 #define BLOCK_BYTES ML_Q8_BLOCK_BYTES
 
@@ -15,7 +15,6 @@ ML_INLINE svint32_t dot(svbool_t which, svint32_t sum, const int8_t *w, const in
 ML_INLINE void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n) {
   const int8_t *q = x->q + b * ML_QK;
   const svint32_t zero = svdup_s32(0);
-  w += b * BLOCK_BYTES;
 /* Vector i, of `length` bytes, of the partial sums of all blocks. */
 #define VECTOR(i, length) dot(existing((i) * (length), n, BLOCK_BYTES, length), zero, w + (i) * (length), q + (i) * (length))
   switch (svcntb()) {

@@ -13,25 +13,19 @@
 
 #include "v8_of_4.h"
 
-/* The integer sums of blocks b to b + n - 1 of the row w in order, 0 < n, at most four; the rest 0. */
+/* The integer sums of the n blocks at w with blocks b to b + n - 1 of x in order, 0 < n, at most four; the rest 0. */
 ML_INLINE i4 four_blocks(const int8_t *w, const activations *x, int b, int n) {
-#define BLOCK(i) ((i) < n ? block_dot(w + (b + (i)) * BLOCK_BYTES, x->q + (b + (i)) * ML_QK) : i4_zero())
+#define BLOCK(i) ((i) < n ? block_dot(w + (i)*BLOCK_BYTES, x->q + (b + (i)) * ML_QK) : i4_zero())
   i4 sums = add_up4(BLOCK(0), BLOCK(1), BLOCK(2), BLOCK(3));
 #undef BLOCK
   return FINISH(sums, x, b);
 }
 
-ML_INLINE v8 add_step(v8 sum, const int8_t *w, const float *d, const activations *x, int b) {
-  sum.low = add_four(sum.low, four_blocks(w, x, b, 4), d + b, x->d + b, 4);
-  FOUR_BLOCKS_ARE_DONE();
-  sum.high = add_four(sum.high, four_blocks(w, x, b + 4, 4), d + b + 4, x->d + b + 4, 4);
-  return sum;
-}
-
-ML_INLINE v8 add_last(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
-  sum.low = add_four(sum.low, four_blocks(w, x, b, n), d + b, x->d + b, n);
+ML_INLINE v8 add_terms(v8 sum, const int8_t *w, const float *d, const activations *x, int b, int n) {
+  sum.low = add_four(sum.low, four_blocks(w, x, b, n), d, x->d + b, n);
   if (n > 4) {
-    sum.high = add_four(sum.high, four_blocks(w, x, b + 4, n - 4), d + b + 4, x->d + b + 4, n - 4);
+    FOUR_BLOCKS_ARE_DONE();
+    sum.high = add_four(sum.high, four_blocks(w + 4 * BLOCK_BYTES, x, b + 4, n - 4), d + 4, x->d + b + 4, n - 4);
   }
   return sum;
 }

@@ -7,8 +7,6 @@
 
 #include "../inline.h"
 
-#define STEP 8
-
 /* Lanes 0 to 3, lanes 4 to 7. */
 typedef struct {
   v4 low, high;
