@@ -4,12 +4,18 @@
 #include "add_up8.h"
 #include "avx2.h"
 
-/* Two products of at most 15 * 127, twice: they fit int16. */
-ML_INLINE __m256i two_dots(__m256i w, const int8_t *l, const int8_t *h) {
+/* Sums of two products of at most 15 * 127, twice: sixteen int16. */
+ML_INLINE __m256i two_dots(__m256i w, const int8_t *low, const int8_t *high) {
   const __m256i nibble = _mm256_set1_epi8(15);
-  __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(w, nibble), load256(l));
-  __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), load256(h));
-  return _mm256_madd_epi16(_mm256_add_epi16(low, high), _mm256_set1_epi16(1));
+  return _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_and_si256(w, nibble), load256(low)),
+                          _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), load256(high)));
+}
+
+/* int16 also holds sixteen products, half of a block: only the last step needs int32. */
+ML_INLINE __m256i add_up_dots(__m256i a, __m256i b, __m256i c, __m256i d) {
+  __m256i ab = _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)); /* a a b b a a b b | the same */
+  __m256i cd = _mm256_add_epi16(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+  return _mm256_madd_epi16(_mm256_add_epi16(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd)), _mm256_set1_epi16(1));
 }
 
 #include "matvec_q4.h"
