@@ -603,9 +603,9 @@ static void add_up_blocks(ml_qact *x, int columns, int back) {
   }
 }
 
-/* Rows r0 to r1, which may be none, of up to MAX_ROWS, half the time with those that lie some way below them; the others keep what was there. */
-static void test_matvec(const operation *op, int blocks, value_kind kind, int back) {
-  int n = blocks * ML_QK, rows = 1 + (int)(harness_random() % MAX_ROWS);
+/* Rows r0 to r1, which may be none, of up to max_rows, half the time with those that lie some way below them; the others keep what was there. */
+static void test_matvec(const operation *op, int blocks, value_kind kind, int back, int max_rows) {
+  int n = blocks * ML_QK, rows = 1 + (int)(harness_random() % (uint32_t)max_rows);
   int apart = harness_random() % 2 == 0 ? 0 : (int)(harness_random() % (uint32_t)(rows / ML_MATVEC_STREAMS + 1));
   int first_rows = rows - (ML_MATVEC_STREAMS - 1) * apart;
   int r0 = (int)(harness_random() % (uint32_t)first_rows);
@@ -680,17 +680,18 @@ static void test_exact_integers(void) {
     }
     memset(xq, cases[i].x, sizeof xq);
     for (int blocks = 1; blocks <= BLOCKS; blocks++) {
-      float y = 0;
-      ml_qtensor W = {q, ones, 1, blocks * ML_QK, (uint8_t)cases[i].type};
+      float y[ROWS] = {0};
+      ml_qtensor W = {q, ones, ROWS, blocks * ML_QK, (uint8_t)cases[i].type};
       ml_qact x = {.q = xq, .d = ones, .n = blocks * ML_QK};
       const operation *op = cases[i].type == ML_Q8_0 ? &matvec_q8 : &matvec_q4;
       add_up_blocks(&x, COLUMNS, 0);
-      run_checked(op->name, op->bound, &(call){.y = &y, .W = &W, .x = &x, .r0 = 0, .r1 = 1});
-      CHECK(y == (float)(blocks * cases[i].sum), "type %d, weights %d and %d, activation %d, %d blocks: %.9g, not %d", cases[i].type,
-            cases[i].even, cases[i].odd, cases[i].x, blocks, (double)y, blocks * cases[i].sum);
+      run_checked(op->name, op->bound, &(call){.y = y, .W = &W, .x = &x, .r0 = 0, .r1 = ROWS});
+      for (int r = 0; r < ROWS; r++) {
+        CHECK(y[r] == (float)(blocks * cases[i].sum), "type %d, weights %d and %d, activation %d, %d blocks, row %d: %.9g, not %d",
+              cases[i].type, cases[i].even, cases[i].odd, cases[i].x, blocks, r, (double)y[r], blocks * cases[i].sum);
+      }
       float many[COLUMNS * ROWS];
       op = cases[i].type == ML_Q8_0 ? &matmul_q8 : &matmul_q4;
-      W.rows = ROWS;
       run_checked(op->name, op->bound, &(call){.y = many, .W = &W, .x = &x, .r0 = 0, .r1 = ROWS, .columns = COLUMNS, .stride = ROWS});
       int right = 0;
       for (int at = 0; at < COLUMNS * ROWS; at++) {
@@ -739,20 +740,25 @@ static void test_negative_zeros(void) {
     snprintf(where, sizeof where, "%d terms of -0", n);
     compare(&dot, &c, 1, 0, 0);
     CHECK(memcmp(c.y, &(float){0.0f}, sizeof *c.y) == 0, "dot_f32, %s: %g", where, (double)c.y[0]);
-    ml_qtensor W = {bytes(C, n * ML_QK, 0), floats(B, n, 0), 1, n * ML_QK, ML_Q8_0};
+    enum { ROWS = 16 };
+    ml_qtensor W = {bytes(C, ROWS * n * ML_QK, 0), floats(B, ROWS * n, 0), ROWS, n * ML_QK, ML_Q8_0};
     ml_qact x = {.q = bytes(D, n * ML_QK, 0), .d = floats(A, n, 0), .n = n * ML_QK};
-    memset(bytes(C, n * ML_QK, 0), 0, (size_t)(n * ML_QK));
+    memset(bytes(C, ROWS * n * ML_QK, 0), 0, (size_t)(ROWS * n * ML_QK));
     memset(x.q, 0, (size_t)(n * ML_QK));
     add_up_blocks(&x, 1, 0);
+    for (int i = 0; i < ROWS * n; i++) {
+      floats(B, ROWS * n, 0)[i] = 1.0f;
+    }
     for (int i = 0; i < n; i++) {
       x.d[i] = -1.0f;
     }
-    c = (call){.y = floats(Y, 1, 0), .W = &W, .x = &x, .r0 = 0, .r1 = 1};
-    compare(&matvec_q8, &c, 1, 0, 0);
-    CHECK(memcmp(c.y, &(float){0.0f}, sizeof *c.y) == 0, "matvec_q8, %s: %g", where, (double)c.y[0]);
+    static const float zeros[ROWS];
+    c = (call){.y = floats(Y, ROWS, 0), .W = &W, .x = &x, .r0 = 0, .r1 = ROWS};
+    compare(&matvec_q8, &c, ROWS, 0, 0);
+    CHECK(memcmp(c.y, zeros, sizeof zeros) == 0, "matvec_q8, %s: not all +0", where);
     W.type = ML_Q4_0;
-    compare(&matvec_q4, &c, 1, 0, 0);
-    CHECK(memcmp(c.y, &(float){0.0f}, sizeof *c.y) == 0, "matvec_q4, %s: %g", where, (double)c.y[0]);
+    compare(&matvec_q4, &c, ROWS, 0, 0);
+    CHECK(memcmp(c.y, zeros, sizeof zeros) == 0, "matvec_q4, %s: not all +0", where);
   }
 }
 
@@ -1050,10 +1056,18 @@ int test_main(int argc, char **argv) {
     for (int blocks = 1; blocks <= MAX_BLOCKS; blocks += 1 + blocks / 50) {
       for (int back = 0; back <= 3; back++) {
         test_quantize(blocks, (value_kind)kind, back);
-        test_matvec(&matvec_q8, blocks, (value_kind)kind, back);
-        test_matvec(&matvec_q4, blocks, (value_kind)kind, back);
+        test_matvec(&matvec_q8, blocks, (value_kind)kind, back, MAX_ROWS);
+        test_matvec(&matvec_q4, blocks, (value_kind)kind, back, MAX_ROWS);
       }
       test_matmuls(blocks, (value_kind)kind, blocks % 4);
+    }
+    /* Kernels may treat several rows in one go, and long ones another way. */
+    static const int lengths[] = {9, 15, 18, 44, 119, 121, 127, 128, 129, 135, 137, 243};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+      for (int back = 0; back <= 3; back++) {
+        test_matvec(&matvec_q8, lengths[i], (value_kind)kind, back, MAX_PANEL_ROWS);
+        test_matvec(&matvec_q4, lengths[i], (value_kind)kind, back, MAX_PANEL_ROWS);
+      }
     }
   }
   at_front = 1;
@@ -1064,8 +1078,8 @@ int test_main(int argc, char **argv) {
   }
   for (int blocks = 1; blocks <= 40; blocks++) {
     test_quantize(blocks, ORDINARY, 0);
-    test_matvec(&matvec_q8, blocks, ORDINARY, 0);
-    test_matvec(&matvec_q4, blocks, ORDINARY, 0);
+    test_matvec(&matvec_q8, blocks, ORDINARY, 0, MAX_ROWS);
+    test_matvec(&matvec_q4, blocks, ORDINARY, 0, MAX_ROWS);
     test_matmuls(blocks, ORDINARY, 0);
   }
   at_front = 0;

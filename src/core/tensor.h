@@ -21,7 +21,7 @@ typedef struct ml_qtensor {
 typedef struct ml_qact {
   int8_t *q;     /* n quants */
   float *d;      /* n / ML_QK scales */
-  int32_t *sums; /* n / ML_QK: the sum of each block's quants, for kernels that multiply with unsigned weights */
+  int32_t *sums; /* n / ML_QK: the sum of each block's quants, which kernels that multiply with unsigned weights need */
   int n;
 } ml_qact;
 

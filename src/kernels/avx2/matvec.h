@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * What the matrix-vector kernels of 256-bit x86 share: the eight lanes of a sum in one register.
  *
- * The including file has defined activations, whose d are the scales, BLOCK_BYTES (vector/matvec_rows.h), and
+ * The including file has defined activations, whose d are the scales, prepare and BLOCK_BYTES (vector/matvec_rows.h), and
  *   __m256i eight_blocks(const int8_t *w, const activations *x, int b, int n)
- *                      the integer sums of the n blocks at w with blocks b to b + n - 1 of x in order, 0 < n <= 8, the rest 0 */
+ *                      the integer sums of the n blocks at w with blocks b to b + n - 1 of x in order, 0 < n <= 8; the rest are any
+ *                      numbers, since their scales are taken as 0 */
 #ifndef ML_KERNELS_AVX2_MATVEC_H
 #define ML_KERNELS_AVX2_MATVEC_H
 

@@ -6,8 +6,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 /* Eight partial sums of one block. |w| is at most 128 and x within 127: a pair's sum, at most 32512, fits int16, also for w = -128. */
 ML_INLINE __m256i block_dot(const int8_t *w, const int8_t *x) {
   __m256i weights = load256(w);

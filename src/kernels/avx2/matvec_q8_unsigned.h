@@ -12,8 +12,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 /* The first n of eight, the rest 0. */
 ML_INLINE __m256i first_sums(const int32_t *sums, int n) {
   return n >= 8 ? load256(sums) : _mm256_maskload_epi32(sums, first_lanes(n));

@@ -7,8 +7,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 /* A product is at most 128 * 127: two of them, 32512, fit int16. */
 ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   int8x16_t w0 = vld1q_s8(w), w1 = vld1q_s8(w + 16), x0 = vld1q_s8(q), x1 = vld1q_s8(q + 16);

@@ -7,8 +7,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 ML_INLINE int32x4_t block_dot(const int8_t *w, const int8_t *q) {
   return vdotq_s32(vdotq_s32(vdupq_n_s32(0), vld1q_s8(w), vld1q_s8(q)), vld1q_s8(w + 16), vld1q_s8(q + 16));
 }

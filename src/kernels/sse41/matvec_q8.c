@@ -8,8 +8,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 /* Four sums of pairs of pairs. |w| is at most 128 and x within 127: a pair's sum, at most 32512, fits int16, also for w = -128. */
 ML_INLINE __m128i half_dot(const int8_t *w, const int8_t *x) {
   __m128i weights = load128(w);

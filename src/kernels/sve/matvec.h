@@ -3,7 +3,7 @@
  *
  * The integer sums of eight blocks go from SVE to NEON through memory. Nothing waits for it: the next step depends on the float sums alone.
  *
- * The including file has defined activations, whose d are the scales, BLOCK_BYTES (vector/matvec_rows.h), and
+ * The including file has defined activations, whose d are the scales, prepare and BLOCK_BYTES (vector/matvec_rows.h), and
  *   void eight_blocks(int32_t sums[8], const int8_t *w, const activations *x, int b, int n)
  *                      the integer sums of the n blocks at w with blocks b to b + n - 1 of x in order, 0 < n <= 8, the rest 0; the last
  *                      four may be left as they are if n <= 4 */

@@ -6,8 +6,6 @@
 
 #include "../vector/plain_activations.h"
 
-#define BLOCK_BYTES ML_Q8_BLOCK_BYTES
-
 ML_INLINE svint32_t dot(svbool_t which, svint32_t sum, const int8_t *w, const int8_t *q) {
   return svdot(sum, svld1(which, w), svld1(which, q));
 }

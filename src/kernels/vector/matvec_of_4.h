@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Matrix-vector kernels with registers of four lanes, both block formats.
  *
- * The including file has defined activations, whose q are the activations and d their scales, BLOCK_BYTES and STREAMS (matvec_rows.h), what
- * v8_of_4.h asks for, and
+ * The including file has defined activations, whose q are the activations and d their scales, prepare, BLOCK_BYTES and STREAMS (matvec_rows.h),
+ * what v8_of_4.h asks for, and
  *   i4 block_dot(const int8_t *w, q)       partial sums of a block; q is of the type that activations has
  *   i4 add_up4(i4, i4, i4, i4)             lane i is the sum of the four lanes of the i-th
  *   i4_zero()

@@ -11,7 +11,7 @@
  *                            sum + the terms of the n blocks with quants at w and scales at d, and blocks b to b + n - 1 of x, 0 < n <= 8
  * and, where eight blocks take hardly longer than one,
  *   ROWS_GO_ON               a step goes on from one row to the next; v8_add(v8, v8), v8_before(v8 a, int n) and v8_from(v8 a, int n): lanes
- *                            below n, or from n on, the others +0, 0 <= n <= 8 */
+ *                            below n, or from n on, the others +0, 0 < n < 8 */
 #ifndef ML_KERNELS_VECTOR_MATVEC_ROWS_H
 #define ML_KERNELS_VECTOR_MATVEC_ROWS_H
 
@@ -26,8 +26,9 @@ enum { STEP = 8 }; /* blocks of a step, one for each lane */
 
 #ifdef ROWS_GO_ON
 
-/* Rows that do not end with a step: their last step goes on with the first blocks of the next row, whose lanes are turned by so many. Folding does
- * not mind: it adds lanes that lie four, two and one apart, wherever the first one is. In long rows there is little to win. */
+/* Rows that do not end with a step: the last step, of which `left` blocks are theirs, goes on with the first blocks of the next row, so that block b of
+ * that row is in lane (b + left) % 8. Folding adds the same pairs of lanes then, some the other way round, which gives the same bits. In long rows
+ * there is little to win. */
 enum { LONGEST = 128 }; /* blocks */
 
 ML_INLINE int goes_on(int blocks) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * Activations as the nibbles of Q4_0 weights lie, for matrix-vector kernels (matvec_rows.h) that take several blocks into one register. */
+ * Activations as the nibbles of Q4_0 weights lie, for matrix-vector kernels (matvec_rows.h) that take several blocks into one register: activations,
+ * prepare and BLOCK_BYTES. */
 #ifndef ML_KERNELS_VECTOR_SPLIT_ACTIVATIONS_H
 #define ML_KERNELS_VECTOR_SPLIT_ACTIVATIONS_H
 
