@@ -83,12 +83,14 @@ ML_INLINE void stream_rows(float *y, const ml_qtensor *W, const activations *x, 
     (void)go_on;
 #ifdef ROWS_GO_ON
     if (go_on && left > 0 && r + 1 < end) {
+      v8 both[STREAMS];
       ML_UNROLL for (int k = 0; k < streams; k++) {
-        const int8_t *from = w + (size_t)k * next * BLOCK_BYTES;
-        ml_prefetch_ahead(from, STEP * BLOCK_BYTES);
-        v8 both = add_terms(v8_zero(), from, d + (size_t)k * next, x, b, STEP);
-        y[r + k * apart] = v8_fold(v8_add(sum[k], v8_before(both, left)));
-        sum[k] = v8_from(both, left);
+        both[k] = v8_zero();
+      }
+      add_to_all(both, w, d, next, x, b, STEP, streams);
+      ML_UNROLL for (int k = 0; k < streams; k++) {
+        y[r + k * apart] = v8_fold(v8_add(sum[k], v8_before(both[k], left)));
+        sum[k] = v8_from(both[k], left);
       }
       b = STEP - left;
       w += STEP * BLOCK_BYTES;
